@@ -1,6 +1,6 @@
 // Tasks: how many are accepted a second, beside a bare loop of SQLite with the same settings and the same body, in turns;
 // how long one waits until it starts; a hundred at once; and what one costs when a million have ended before it.
-import { readFileSync, rmSync } from 'node:fs';
+import { closeSync, fdatasyncSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -40,7 +40,7 @@ async function ended(cay, id, every = 5) {
 /** One transaction for each row, as a plain program would keep a queue. */
 function plainLoop(path) {
   const db = new DatabaseSync(path);
-  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; CREATE TABLE tasks (id TEXT PRIMARY KEY, state INTEGER, created_ms INTEGER, body TEXT)');
+  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE tasks (id TEXT PRIMARY KEY, state INTEGER, created_ms INTEGER, body TEXT)');
   const add = db.prepare('INSERT INTO tasks VALUES (?, 0, ?, ?)');
   const body = JSON.stringify(input);
   let serial = 0;
@@ -52,6 +52,21 @@ function plainLoop(path) {
     },
     close: () => db.close(),
   };
+}
+
+/** What it takes to write 4 KiB and flush them: what one acknowledgement costs at least. */
+function flushes(path, n) {
+  const fd = openSync(path, 'w');
+  const page = Buffer.alloc(4096, 1);
+  const took = [];
+  for (let i = 0; i < n; i++) {
+    const begun = now();
+    writeSync(fd, page);
+    fdatasyncSync(fd);
+    took.push(now() - begun);
+  }
+  closeSync(fd);
+  return took;
 }
 
 /** n submissions with so many under way at a time: a second. They are due in an hour. */
@@ -67,16 +82,20 @@ async function accepted(cay, n, width) {
 
 async function rate(cay, folder, rounds) {
   const plain = plainLoop(join(folder, 'plain.db'));
-  const got = { plain: [], one: [], many: [] };
+  const got = { plain: [], one: [], many: [], most: [] };
+  const flush = [];
   for (let i = -1; i < rounds; i++) {
-    const r = { plain: plain.rows(2000), one: await accepted(cay, 300, 1), many: await accepted(cay, 1500, 16) };
+    flush.push(...flushes(join(folder, 'flush'), 50));
+    const r = { plain: plain.rows(200), one: await accepted(cay, 200, 1), many: await accepted(cay, 1500, 16), most: await accepted(cay, 4000, 128) };
     if (i >= 0) for (const k of Object.keys(got)) got[k].push(r[k]);
   }
   plain.close();
   const per = (list) => `${Math.round(at(list, 0.5))}/s`;
-  say('rows of a bare SQLite loop, one transaction each', per(got.plain));
+  say('4 KiB written and flushed', ms(at(flush, 0.5)), 'what an acknowledgement costs at least');
+  say('rows of a bare SQLite loop, one transaction each', per(got.plain), 'flushed at each commit, as tasks are');
   say('tasks accepted, one client', per(got.one), 'each waits for its answer');
-  say('tasks accepted, 16 clients', per(got.many), `${(at(got.plain, 0.5) / at(got.many, 0.5)).toFixed(1)} times fewer than the bare loop`);
+  for (const [name, list] of [['16', got.many], ['128', got.most]])
+    say(`tasks accepted, ${name} clients`, per(list), `${(at(list, 0.5) / at(got.plain, 0.5)).toFixed(1)} times the bare loop`);
 }
 
 /** From its record until the program looks at the clock; and until its end is seen. */

@@ -71,14 +71,14 @@ static bool begins_with(const uint8_t *address, const uint8_t *prefix, unsigned 
     return ((address[bytes] ^ prefix[bytes]) & mask) == 0;
 }
 
-static const char *refusal4(const uint8_t *address) {
+static const char *address_refusal4(const uint8_t *address) {
     for (size_t i = 0; i < ARRAY_LEN(ranges4); i++)
         if (begins_with(address, ranges4[i].prefix, ranges4[i].bits))
             return ranges4[i].what;
     return NULL;
 }
 
-static const char *refusal6(const uint8_t *address) {
+static const char *address_refusal6(const uint8_t *address) {
     for (size_t i = 0; i < ARRAY_LEN(ranges6); i++)
         if (begins_with(address, ranges6[i].prefix, ranges6[i].bits))
             return ranges6[i].what;
@@ -93,10 +93,10 @@ const char *address_refusal(const struct sockaddr *address) {
     switch (address->sa_family) {
     case AF_INET:
         memcpy(&v4, address, sizeof(v4));
-        return refusal4((const uint8_t *)&v4.sin_addr);
+        return address_refusal4((const uint8_t *)&v4.sin_addr);
     case AF_INET6:
         memcpy(&v6, address, sizeof(v6));
-        return refusal6(v6.sin6_addr.s6_addr);
+        return address_refusal6(v6.sin6_addr.s6_addr);
     default:
         return "not an Internet address";
     }

@@ -34,7 +34,7 @@ static const uint8_t digits[128] = {
 };
 // clang-format on
 
-static int digit(char c) {
+static int base64_digit(char c) {
     uint8_t at = (uint8_t)c;
     return at < 128 ? digits[at] - 1 : -1;
 }
@@ -48,7 +48,8 @@ bool base64_decode(void *out, const char *text, size_t len, size_t *ret_len) {
     uint8_t *to = out;
     size_t i = 0;
     for (; i + 4 < len; i += 4, to += 3) {
-        int d[4] = {digit(text[i]), digit(text[i + 1]), digit(text[i + 2]), digit(text[i + 3])};
+        int d[4] = {base64_digit(text[i]), base64_digit(text[i + 1]), base64_digit(text[i + 2]),
+                    base64_digit(text[i + 3])};
         if ((d[0] | d[1] | d[2] | d[3]) < 0)
             return false;
         uint32_t v = (uint32_t)(d[0] << 18 | d[1] << 12 | d[2] << 6 | d[3]);
@@ -59,7 +60,7 @@ bool base64_decode(void *out, const char *text, size_t len, size_t *ret_len) {
     if (i < len) {
         uint32_t v = 0;
         for (size_t k = 0; k < 4; k++) {
-            int d = k < 4 - pad ? digit(text[i + k]) : 0;
+            int d = k < 4 - pad ? base64_digit(text[i + k]) : 0;
             if (d < 0)
                 return false;
             v = v << 6 | (uint32_t)d;

@@ -50,7 +50,7 @@ int64_t clock_day_left_s(int64_t wall_ms) {
     return day_s - in_day;
 }
 
-static char *digits(char *p, int64_t v, int n) {
+static char *clock_digits(char *p, int64_t v, int n) {
     for (int i = n - 1; i >= 0; i--, v /= 10)
         p[i] = (char)('0' + v % 10);
     return p + n;
@@ -74,26 +74,26 @@ char *clock_rfc3339(int64_t wall_ms, char out[CLOCK_RFC3339_SIZE]) {
         out[0] = 0; /* not a time that we make */
         return out;
     }
-    char *p = digits(out, year, 4);
+    char *p = clock_digits(out, year, 4);
     *p++ = '-';
-    p = digits(p, month, 2);
+    p = clock_digits(p, month, 2);
     *p++ = '-';
-    p = digits(p, of_year - (153 * march + 2) / 5 + 1, 2);
+    p = clock_digits(p, of_year - (153 * march + 2) / 5 + 1, 2);
     *p++ = 'T';
-    p = digits(p, in_day / 3600000, 2);
+    p = clock_digits(p, in_day / 3600000, 2);
     *p++ = ':';
-    p = digits(p, in_day / 60000 % 60, 2);
+    p = clock_digits(p, in_day / 60000 % 60, 2);
     *p++ = ':';
-    p = digits(p, in_day / 1000 % 60, 2);
+    p = clock_digits(p, in_day / 1000 % 60, 2);
     *p++ = '.';
-    p = digits(p, in_day % 1000, 3);
+    p = clock_digits(p, in_day % 1000, 3);
     *p++ = 'Z';
     *p = 0;
     return out;
 }
 
 /* So many digits, or -1. */
-static int number(const char **p, int n) {
+static int clock_number(const char **p, int n) {
     int v = 0;
     for (int i = 0; i < n; i++, (*p)++) {
         if (**p < '0' || **p > '9')
@@ -103,7 +103,7 @@ static int number(const char **p, int n) {
     return v;
 }
 
-static bool passed(const char **p, const char *any_of) {
+static bool clock_passed(const char **p, const char *any_of) {
     if (!**p || !strchr(any_of, **p))
         return false;
     (*p)++;
@@ -114,7 +114,7 @@ static bool passed(const char **p, const char *any_of) {
 static bool read_fraction(const char **p, int *ret_ms) {
     int ms = 0;
     int n = 0;
-    if (!passed(p, "."))
+    if (!clock_passed(p, "."))
         return true;
     for (; **p >= '0' && **p <= '9'; (*p)++, n++)
         if (n < 3)
@@ -127,12 +127,12 @@ static bool read_fraction(const char **p, int *ret_ms) {
 
 static bool read_offset(const char **p, int64_t *ret_minutes) {
     bool west = **p == '-';
-    if (passed(p, "Zz"))
+    if (clock_passed(p, "Zz"))
         return true;
-    if (!passed(p, "+-"))
+    if (!clock_passed(p, "+-"))
         return false;
-    int h = number(p, 2);
-    int m = passed(p, ":") ? number(p, 2) : -1;
+    int h = clock_number(p, 2);
+    int m = clock_passed(p, ":") ? clock_number(p, 2) : -1;
     if (h < 0 || h > 23 || m < 0 || m > 59)
         return false;
     *ret_minutes = (west ? -1 : 1) * (h * 60 + m);
@@ -152,9 +152,9 @@ bool clock_parse_rfc3339(const char *text, int64_t *ret_wall_ms) {
     int ms = 0;
     int64_t minutes = 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        v[i] = number(&p, parts[i].digits);
+        v[i] = clock_number(&p, parts[i].digits);
         if (v[i] < parts[i].min || v[i] > parts[i].max ||
-            (parts[i].after && !passed(&p, parts[i].after)))
+            (parts[i].after && !clock_passed(&p, parts[i].after)))
             return false;
     }
     if (!read_fraction(&p, &ms) || !read_offset(&p, &minutes) || *p)

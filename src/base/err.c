@@ -1,8 +1,9 @@
 #include "base/err.h"
 
+#include "base/text.h"
+
 #include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #undef err_set
@@ -37,18 +38,18 @@ static const struct {
     [ERR_FULL] = {"disk_full", 507, 73},
 };
 
-__attribute__((format(printf, 4, 0))) static void fill(struct err *err, enum err_code code, int sys,
-                                                       const char *fmt, va_list ap) {
+__attribute__((format(printf, 4, 0))) static void err_fill(struct err *err, enum err_code code,
+                                                           int sys, const char *fmt, va_list ap) {
     err->code = code;
     err->sys = sys;
-    (void)vsnprintf(err->message, sizeof(err->message), fmt, ap);
+    (void)text_vprint(err->message, sizeof(err->message), fmt, ap);
 }
 
 int err_set(struct err *err, enum err_code code, const char *fmt, ...) {
     if (err) {
         va_list ap;
         va_start(ap, fmt);
-        fill(err, code, 0, fmt, ap);
+        err_fill(err, code, 0, fmt, ap);
         va_end(ap);
     }
     return -(int)code;
@@ -60,12 +61,12 @@ int err_sys(struct err *err, const char *fmt, ...) {
     if (err) {
         va_list ap;
         va_start(ap, fmt);
-        fill(err, code, sys, fmt, ap);
+        err_fill(err, code, sys, fmt, ap);
         va_end(ap);
         size_t n = strlen(err->message);
         char text[128];
-        (void)snprintf(err->message + n, sizeof(err->message) - n, ": %s",
-                       strerror_r(sys, text, sizeof(text)));
+        (void)text_print(err->message + n, sizeof(err->message) - n, ": %s",
+                         strerror_r(sys, text, sizeof(text)));
     }
     return -(int)code;
 }
@@ -76,12 +77,11 @@ int err_wrap(struct err *err, const char *fmt, ...) {
     char context[256];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(context, sizeof(context), fmt, ap);
+    (void)text_vprint(context, sizeof(context), fmt, ap);
     va_end(ap);
     char old[sizeof(err->message)];
     memcpy(old, err->message, sizeof(old));
-    (void)snprintf(err->message, sizeof(err->message), "%s: %.*s", context,
-                   (int)(sizeof(err->message) - strlen(context) - 3), old);
+    (void)text_print(err->message, sizeof(err->message), "%s: %s", context, old);
     return -(int)err->code;
 }
 

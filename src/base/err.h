@@ -35,7 +35,8 @@ struct err {
     char message[512];
 };
 
-/* Sets the error and returns -code, so that a caller can `return err_set(...)`. err may be NULL. */
+/* Messages are always UTF-8 (base/text.h), whatever was printed into them.
+ * Sets the error and returns -code, so that a caller can `return err_set(...)`. err may be NULL. */
 int err_set(struct err *err, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* As err_set(ERR_IO, ...) with ": strerror(errno)" added; ERR_FULL if that is about a full disk. */
@@ -62,3 +63,12 @@ bool err_is_fault(enum err_code code);
 const char *err_name(enum err_code code);
 int err_http_status(enum err_code code);
 int err_exit_status(enum err_code code);
+
+/* The exit statuses that stand for no error code. The manual lists these and those of the table. */
+enum exit_status {
+    EXIT_STATUS_NOT_ALL =
+        3, /* done, but not all of the result was shown or written: it was named */
+    EXIT_STATUS_NOT_EXECUTABLE = 126,
+    EXIT_STATUS_NOT_FOUND = 127, /* a command */
+    EXIT_STATUS_PIPE = 141,      /* the reader of the output left: 128 + SIGPIPE */
+};

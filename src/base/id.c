@@ -49,7 +49,7 @@ static uint64_t next_tick(void) {
     return tick;
 }
 
-static void write_time(unsigned char raw[16], int64_t time_ms) {
+static void id_write_time(unsigned char raw[16], int64_t time_ms) {
     uint64_t ms = (uint64_t)time_ms;
     for (int i = 0; i < 6; i++)
         raw[i] = (unsigned char)(ms >> (8 * (5 - i)));
@@ -64,7 +64,7 @@ char *id_new(const char *prefix, char out[ID_SIZE]) {
     unsigned char raw[16];
     uint64_t tick = next_tick();
     rand_bytes(raw, sizeof(raw));
-    write_time(raw, (int64_t)(tick >> 12));
+    id_write_time(raw, (int64_t)(tick >> 12));
     raw[6] = (unsigned char)(tick >> 8 & 0x0f);
     raw[7] = (unsigned char)tick;
     write_version(raw, 7);
@@ -73,7 +73,7 @@ char *id_new(const char *prefix, char out[ID_SIZE]) {
 
 char *id_floor(const char *prefix, int64_t time_ms, char out[ID_SIZE]) {
     unsigned char raw[16] = {0};
-    write_time(raw, time_ms > 0 ? time_ms : 0);
+    id_write_time(raw, time_ms > 0 ? time_ms : 0);
     return write_id(prefix, raw, out);
 }
 

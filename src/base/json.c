@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include "base/cleanup.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 #include <ctype.h>
@@ -10,15 +11,54 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The one rule: any value, no key twice, a NUL may stand in a string (program output has them).
+ * What is written by this rule is read by it. */
+enum { READ_FLAGS = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL };
+
+static bool json_is_deeper(const char *text, size_t len, unsigned max) {
+    unsigned depth = 0;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '[' || text[i] == '{') {
+            if (++depth > max)
+                return true;
+        } else if (text[i] == ']' || text[i] == '}') {
+            depth -= depth > 0;
+        } else if (text[i] == '"') { /* to the end of the string */
+            for (i++; i < len && text[i] != '"'; i++)
+                i += text[i] == '\\';
+        }
+    }
+    return false;
+}
+
 int json_parse(const char *text, size_t len, const char *what, json_t **ret_json, struct err *err) {
     json_error_t e;
-    json_t *j =
-        json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
+    if (json_is_deeper(text, len, JSON_DEPTH_MAX))
+        return err_set(err, ERR_BAD_REQUEST, "%s is nested more than %d levels deep", what,
+                       JSON_DEPTH_MAX);
+    json_t *j = json_loadb(text, len, READ_FLAGS, &e);
     if (!j)
         return err_set(err, ERR_BAD_REQUEST, "%s is not valid JSON: line %d, column %d: %s", what,
                        e.line, e.column, e.text);
     *ret_json = j;
     return 0;
+}
+
+int json_parse_private(const char *text, size_t len, const char *what, json_t **ret_json,
+                       struct err *err) {
+    int rc = json_parse(text, len, what, ret_json, err);
+    char *quoted = rc < 0 && err ? strstr(err->message, " near '") : NULL;
+    if (quoted)
+        *quoted = 0;
+    return rc;
+}
+
+json_t *json_read(const char *text, size_t len) {
+    return text ? json_loadb(text, len, READ_FLAGS, NULL) : NULL;
+}
+
+json_t *json_read_str(const char *text) {
+    return text ? json_read(text, strlen(text)) : NULL;
 }
 
 bool json_has_more_values(const char *text, size_t len, size_t max) {
@@ -44,7 +84,7 @@ struct scan {
     const char *end;
 };
 
-static void skip_space(struct scan *s) {
+static void json_skip_space(struct scan *s) {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\n' || *s->at == '\r' || *s->at == '\t'))
         s->at++;
 }
@@ -85,7 +125,7 @@ static bool scan_number(struct scan *s) {
     return true;
 }
 
-static bool scan_escape(struct scan *s) {
+static bool json_scan_escape(struct scan *s) {
     s->at++;
     if (s->at == s->end)
         return false;
@@ -108,7 +148,7 @@ static bool scan_string(struct scan *s) {
             return true;
         }
         if (c == '\\') {
-            if (!scan_escape(s))
+            if (!json_scan_escape(s))
                 return false;
             continue;
         }
@@ -123,23 +163,23 @@ static bool scan_value(struct scan *s, unsigned depth);
 
 static bool scan_members(struct scan *s, char close, unsigned depth) {
     s->at++;
-    skip_space(s);
+    json_skip_space(s);
     if (s->at < s->end && *s->at == close) {
         s->at++;
         return true;
     }
     while (s->at < s->end) {
-        skip_space(s);
+        json_skip_space(s);
         if (close == '}') {
             if (s->at == s->end || *s->at != '"' || !scan_string(s))
                 return false;
-            skip_space(s);
+            json_skip_space(s);
             if (s->at == s->end || *s->at++ != ':')
                 return false;
         }
         if (!scan_value(s, depth))
             return false;
-        skip_space(s);
+        json_skip_space(s);
         if (s->at == s->end)
             return false;
         char c = *s->at++;
@@ -152,7 +192,7 @@ static bool scan_members(struct scan *s, char close, unsigned depth) {
 }
 
 static bool scan_value(struct scan *s, unsigned depth) {
-    skip_space(s);
+    json_skip_space(s);
     if (s->at == s->end || depth > VALID_DEPTH_MAX)
         return false;
     switch (*s->at) {
@@ -177,19 +217,19 @@ bool json_is_valid(const char *text, size_t len) {
     struct scan s = {text, text + len};
     if (!scan_value(&s, 0))
         return false;
-    skip_space(&s);
+    json_skip_space(&s);
     return s.at == s.end;
 }
 
 /* The key of the next member, with its quotes; stops behind the colon. */
 static bool scan_key(struct scan *s, const char **ret_key, size_t *ret_len) {
-    skip_space(s);
+    json_skip_space(s);
     const char *from = s->at;
     if (s->at == s->end || *s->at != '"' || !scan_string(s))
         return false;
     *ret_key = from;
     *ret_len = (size_t)(s->at - from);
-    skip_space(s);
+    json_skip_space(s);
     return s->at < s->end && *s->at++ == ':';
 }
 
@@ -197,14 +237,14 @@ const char *json_find_member(const char *text, size_t len, const char *key, size
     struct scan s = {text, text + len};
     const char *name;
     size_t n;
-    skip_space(&s);
+    json_skip_space(&s);
     if (s.at == s.end || *s.at != '{')
         return NULL;
     do {
         s.at++;
         if (!scan_key(&s, &name, &n))
             return NULL;
-        skip_space(&s);
+        json_skip_space(&s);
         const char *from = s.at;
         if (!scan_value(&s, 1))
             return NULL;
@@ -212,44 +252,9 @@ const char *json_find_member(const char *text, size_t len, const char *key, size
             *ret_len = (size_t)(s.at - from);
             return from;
         }
-        skip_space(&s);
+        json_skip_space(&s);
     } while (s.at < s.end && *s.at == ',');
     return NULL;
-}
-
-/* How many letters to add, drop or change to make one of the other. */
-static size_t distance(const char *a, const char *b) {
-    enum { MOST = 64 };
-    size_t row[MOST + 1];
-    size_t n = strlen(b);
-    if (n > MOST)
-        return MOST;
-    for (size_t k = 0; k <= n; k++)
-        row[k] = k;
-    for (size_t i = 0; a[i]; i++) {
-        size_t corner = row[0];
-        row[0] = i + 1;
-        for (size_t k = 0; k < n; k++) {
-            size_t change = corner + (a[i] != b[k]);
-            corner = row[k + 1];
-            row[k + 1] = MIN(change, MIN(row[k], row[k + 1]) + 1);
-        }
-    }
-    return row[n];
-}
-
-/* What may have been meant; NULL if nothing is like it. */
-static const char *nearest(const char *key, const char *const *allowed) {
-    const char *best = NULL;
-    size_t least = strlen(key) > 64 ? 0 : MAX(strlen(key) / 3, 1);
-    for (const char *const *a = allowed; *a; a++) {
-        size_t d = distance(key, *a);
-        if (d <= least && (!best || d < least)) {
-            best = *a;
-            least = d;
-        }
-    }
-    return best;
 }
 
 int json_check_keys(const json_t *obj, const char *what, const char *const *allowed,
@@ -262,7 +267,7 @@ int json_check_keys(const json_t *obj, const char *what, const char *const *allo
         const char *const *a = allowed;
         while (*a && strcmp(*a, key) != 0)
             a++;
-        const char *meant = *a ? NULL : nearest(key, allowed);
+        const char *meant = *a ? NULL : text_nearest(key, allowed);
         if (meant)
             return err_set(err, ERR_BAD_REQUEST, "%s: unknown key \"%.80s\": did you mean \"%s\"?",
                            what, key, meant);
@@ -304,6 +309,40 @@ int json_get_bool(const json_t *obj, const char *key, bool *ret, struct err *err
         return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be true or false", key);
     *ret = json_is_true(v);
     return 0;
+}
+
+/* Where the first string with a NUL is: adds ".key" or "[3]" for each level. */
+static bool find_nul(const json_t *v, struct buf *where) {
+    size_t len = where->len;
+    size_t i;
+    const char *key;
+    json_t *item;
+    if (json_is_string(v))
+        return strlen(json_string_value(v)) != json_string_length(v);
+    json_array_foreach(v, i, item) {
+        (void)buf_addf(where, "[%zu]", i);
+        if (find_nul(item, where))
+            return true;
+        where->len = len;
+    }
+    json_object_foreach((json_t *)(uintptr_t)v, key, item) {
+        (void)buf_addf(where, "%s%.80s", len > 0 ? "." : "", key);
+        if (find_nul(item, where))
+            return true;
+        where->len = len;
+    }
+    return false;
+}
+
+int json_check_no_nul(const json_t *v, const char *what, struct err *err) {
+    _cleanup_(buf) struct buf where;
+    buf_init(&where, (size_t)256 << 10);
+    if (what)
+        (void)buf_add_str(&where, what);
+    if (!v || !find_nul(v, &where))
+        return 0;
+    return err_set(err, ERR_BAD_REQUEST, "\"%.200s\" must not hold a NUL character",
+                   where.data ? where.data : "");
 }
 
 /* --- a tree as text: as jansson writes it, in a fifth of the time --- */
@@ -461,14 +500,14 @@ void json_writer_init(struct json_writer *w, struct buf *out) {
     *w = (struct json_writer){.out = out};
 }
 
-static void value(struct json_writer *w) {
+static void json_value(struct json_writer *w) {
     if (w->comma)
         (void)buf_add_char(w->out, ',');
     w->comma = true;
 }
 
 static void open_with(struct json_writer *w, char c) {
-    value(w);
+    json_value(w);
     (void)buf_add_char(w->out, c);
     w->comma = false;
 }
@@ -495,7 +534,7 @@ void json_writer_array_end(struct json_writer *w) {
 }
 
 void json_writer_key(struct json_writer *w, const char *key) {
-    value(w);
+    json_value(w);
     json_write_str(w->out, key, strlen(key));
     (void)buf_add_char(w->out, ':');
     w->comma = false;
@@ -509,12 +548,12 @@ void json_writer_str(struct json_writer *w, const char *s) {
 }
 
 void json_writer_text(struct json_writer *w, const char *s, size_t len) {
-    value(w);
+    json_value(w);
     json_write_str(w->out, s, len);
 }
 
 void json_writer_int(struct json_writer *w, int64_t v) {
-    value(w);
+    json_value(w);
     add_int(w->out, v);
 }
 
@@ -529,7 +568,7 @@ static bool write_thousandths(struct json_writer *w, double v) {
     if ((double)n / 1000 != v)
         return false;
     unsigned rest = (unsigned)(n % 1000);
-    value(w);
+    json_value(w);
     char *p = write_digits(end, n / 1000);
     (void)buf_add(w->out, p, (size_t)(end - p));
     char decimals[] = {'.', (char)('0' + rest / 100), (char)('0' + rest / 10 % 10),
@@ -551,27 +590,27 @@ void json_writer_num(struct json_writer *w, double v) {
     (void)snprintf(text, sizeof(text), "%.15g", v);
     if (strtod(text, NULL) != v)
         (void)snprintf(text, sizeof(text), "%.17g", v);
-    value(w);
+    json_value(w);
     (void)buf_add_str(w->out, text);
 }
 
 void json_writer_bool(struct json_writer *w, bool v) {
-    value(w);
+    json_value(w);
     (void)buf_add_str(w->out, v ? "true" : "false");
 }
 
 void json_writer_null(struct json_writer *w) {
-    value(w);
+    json_value(w);
     (void)buf_add_str(w->out, "null");
 }
 
 void json_writer_raw(struct json_writer *w, const char *json, size_t len) {
-    value(w);
+    json_value(w);
     (void)buf_add(w->out, json, len);
 }
 
 void json_writer_tree(struct json_writer *w, const json_t *j) {
-    value(w);
+    json_value(w);
     if (!j)
         (void)buf_add_str(w->out, "null");
     else if (!json_dump(j, w->out))
@@ -579,7 +618,7 @@ void json_writer_tree(struct json_writer *w, const json_t *j) {
 }
 
 /* At most six bytes. */
-static size_t escape(char *out, unsigned char c) {
+static size_t json_escape(char *out, unsigned char c) {
     static const char hex[] = "0123456789abcdef";
     char letter = c == '"' || c == '\\' ? (char)c
                   : c == '\n'           ? 'n'
@@ -603,12 +642,12 @@ static size_t write_odd(char *out, const char *s, size_t len, size_t *ret_len) {
     size_t n = c < 0x80 ? 0 : utf8_sequence(s, len);
     /* U+0080 to U+009F are control characters too: one of them begins commands of terminals. */
     if (n == 2 && c == 0xc2 && (unsigned char)s[1] < 0xa0) {
-        *ret_len = escape(out, (unsigned char)s[1]);
+        *ret_len = json_escape(out, (unsigned char)s[1]);
     } else if (n > 0) {
         memcpy(out, s, n);
         *ret_len = n;
     } else if (c < 0x80) {
-        *ret_len = escape(out, c);
+        *ret_len = json_escape(out, c);
     } else {
         memcpy(out, unknown, sizeof(unknown));
         *ret_len = sizeof(unknown);

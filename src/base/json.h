@@ -14,8 +14,25 @@ static inline void cleanup_json(json_t **j) {
     json_decref(*j);
 }
 
-/* Parses one JSON value. `what` names the text in errors ("request body", "cay.json"). */
+/* There is one rule for all JSON that is read, here and in json_read(): any value, no key twice,
+ * and a NUL may stand in a string. So what was accepted and stored can be read again. Nothing else
+ * in the tree calls jansson's own readers (tools/lint-banned). Names, tags and metadata may not
+ * hold a NUL: json_get_str() and json_check_no_nul() refuse it. */
+enum { JSON_DEPTH_MAX = 256 };
+
+/* Parses one JSON value that somebody else wrote. `what` names the text in errors ("request body",
+ * "cay.json"). At most JSON_DEPTH_MAX levels, so that it can be stored inside something else. */
 int json_parse(const char *text, size_t len, const char *what, json_t **ret_json, struct err *err);
+/* The same for a text that may hold secrets: the error says where, and quotes nothing of it. */
+int json_parse_private(const char *text, size_t len, const char *what, json_t **ret_json,
+                       struct err *err);
+/* The same for text that was checked before, or whose loss is shown in another way. NULL: it cannot
+ * be read, or is NULL itself. Records of the store have store_record_doc(). */
+json_t *json_read(const char *text, size_t len);
+json_t *json_read_str(const char *text);
+/* Fails with ERR_BAD_REQUEST, naming the place, if a string in the tree holds a NUL. `what` names
+ * the tree; NULL: its members stand for themselves. A missing tree is fine. */
+int json_check_no_nul(const json_t *v, const char *what, struct err *err);
 /* True if the text, if it is JSON, has more values than that: a tree takes some forty bytes and a
  * quarter of a microsecond for each, whatever the text's own length. */
 bool json_has_more_values(const char *text, size_t len, size_t max);

@@ -13,8 +13,6 @@
 #define LIMIT_WRITE_TIMEOUT_MS   30000
 #define LIMIT_DRAIN_TIMEOUT_MS   10000
 #define LIMIT_RATE_PLACES        8192 /* callers that are told apart */
-#define LIMIT_ACCOUNT_JOB_USD    5    /* set aside for a job in a sandbox that names no budget */
-#define LIMIT_ACCOUNT_JOB_TOKENS 5000000
 #define LIMIT_ADDRESS_PER_MINUTE 1200 /* requests without a key, of one address beyond loopback */
 #define LIMIT_KEYS               1000 /* that are valid; more are made by `cay key` alone */
 #define LIMIT_WS_MESSAGE_BYTES   (4 * 1024 * 1024)
@@ -121,6 +119,7 @@
  * job that says more than its transcript may hold is ended. */
 /* What a model's answer is believed to have used, of tokens or searches: a server that says more
  * must not make sums overflow. */
+#define LIMIT_SANDBOX_CALLS            128 /* of models, that a sandbox makes at a time */
 #define LIMIT_MODEL_USED               100000000
 #define LIMIT_EXECUTE_MAX              256
 #define LIMIT_EXECUTE_TIMEOUT_MS       300000
@@ -181,7 +180,7 @@
 #define LIMIT_CODER_COMMAND_TIMEOUT_MS 60000
 #define LIMIT_CODER_MODEL_TIMEOUT_MS   240000
 #define LIMIT_CODER_MAX_TOKENS         16000
-#define LIMIT_CODER_RETRIES            3
+#define LIMIT_CODER_RETRIES            5 /* with their waits some 15 s */
 #define LIMIT_CODER_RETRY_WAIT_MS      500
 #define LIMIT_CODER_RETRY_MAX_MS       30000 /* longer is not waited */
 #define LIMIT_CODER_CONTEXT_BYTES      (256 * 1024)

@@ -73,8 +73,8 @@ static void add_word(struct buf *b, const char *text) {
         json_write_str(b, text, strlen(text));
 }
 
-static void add_text(struct buf *b, enum log_level level, const char *event, const char *time,
-                     const struct log_field *fields, size_t n) {
+static void log_add_text(struct buf *b, enum log_level level, const char *event, const char *time,
+                         const struct log_field *fields, size_t n) {
     (void)buf_addf(b, "%.12s %-5s ", time + 11, level_names[level]);
     add_word(b, event);
     for (size_t i = 0; i < n; i++) {
@@ -99,7 +99,7 @@ void log_write(enum log_level level, const char *event, const struct log_field *
     char time[CLOCK_RFC3339_SIZE];
     clock_rfc3339(clock_wall_ms(), time);
     if (state.terminal)
-        add_text(&b, level, event, time, fields, n);
+        log_add_text(&b, level, event, time, fields, n);
     else
         add_json(&b, level, event, time, fields, n);
     (void)buf_add_char(&b, '\n');

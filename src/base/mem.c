@@ -5,26 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *need(void *p) {
+static void *mem_need(void *p) {
     if (!p)
         abort();
     return p;
 }
 
 void *xmalloc(size_t n) {
-    return need(malloc(n ? n : 1));
+    return mem_need(malloc(n ? n : 1));
 }
 
 void *xcalloc(size_t count, size_t size) {
-    return need(calloc(count ? count : 1, size ? size : 1));
+    return mem_need(calloc(count ? count : 1, size ? size : 1));
 }
 
 void *xrealloc(void *p, size_t n) {
-    return need(realloc(p, n ? n : 1));
+    return mem_need(realloc(p, n ? n : 1));
 }
 
 char *xstrdup(const char *s) {
-    return need(strdup(s));
+    return mem_need(strdup(s));
 }
 
 char *xstrndup(const char *s, size_t n) {
@@ -43,7 +43,7 @@ char *xasprintf(const char *fmt, ...) {
     va_end(ap);
     if (n < 0)
         abort();
-    return need(out);
+    return mem_need(out);
 }
 
 void mem_wipe(void *p, size_t n) {

@@ -14,6 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { OPEN_TRIES = 128 };
+
 char *path_join(const char *a, const char *b) {
     size_t n = strlen(a);
     return xasprintf("%s%s%s", a, n > 0 && a[n - 1] == '/' ? "" : "/", b);
@@ -50,14 +52,22 @@ char *path_self_dir(void) {
     return xstrndup(self, slash && slash != self ? (size_t)(slash - self) : 1);
 }
 
-int path_open_beneath(int dirfd, const char *path, int flags, mode_t mode) {
+int path_open_how(int dirfd, const char *path, int flags, mode_t mode, uint64_t resolve) {
     bool creates = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
     struct open_how how = {
         .flags = (unsigned long long)(flags | O_CLOEXEC),
         .mode = creates ? mode : 0,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS,
+        .resolve = resolve,
     };
-    return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+    int fd = (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+    /* Bounded: a lease on the file gives the same error under O_NONBLOCK, and that one stays. */
+    for (int tries = 1; fd < 0 && errno == EAGAIN && tries < OPEN_TRIES; tries++)
+        fd = (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+    return fd;
+}
+
+int path_open_beneath(int dirfd, const char *path, int flags, mode_t mode) {
+    return path_open_how(dirfd, path, flags, mode, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
 }
 
 bool path_is_plain_name(const char *name, size_t len) {
@@ -66,7 +76,7 @@ bool path_is_plain_name(const char *name, size_t len) {
     return !(len == 1 && name[0] == '.') && !(len == 2 && name[0] == '.' && name[1] == '.');
 }
 
-static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at) {
+static int path_remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at) {
     (void)st;
     (void)kind;
     (void)at;
@@ -75,7 +85,7 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
 
 int path_remove_tree(const char *path, struct err *err) {
     enum { DESCRIPTORS = 16 };
-    if (nftw(path, remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
+    if (nftw(path, path_remove_entry, DESCRIPTORS, FTW_DEPTH | FTW_PHYS) != 0 && errno != ENOENT)
         return err_sys(err, "remove a folder");
     return 0;
 }

@@ -18,7 +18,7 @@ void sse_finish(struct sse *s) {
     buf_finish(&s->event);
 }
 
-static bool dispatch(struct sse *s) {
+static bool sse_dispatch(struct sse *s) {
     bool go_on = true;
     if (s->has_data) {
         s->data.data[--s->data.len] = 0; /* the last line feed */
@@ -45,7 +45,7 @@ static bool take_line(struct sse *s, const char *line, size_t len) {
         }
     }
     if (len == 0)
-        return dispatch(s);
+        return sse_dispatch(s);
     const char *colon = memchr(line, ':', len);
     size_t name = colon ? (size_t)(colon - line) : len;
     const char *value = line + name + (colon ? 1 : 0);

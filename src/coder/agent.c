@@ -19,7 +19,7 @@ struct failure {
     struct buf text; /* of the model, that was at fault */
 };
 
-static json_t *usage(const struct coder *a) {
+static json_t *coder_agent_usage(const struct coder *a) {
     json_t *u =
         json_pack("{s:I,s:I,s:I}", "input_tokens", (json_int_t)a->input_tokens, "output_tokens",
                   (json_int_t)a->output_tokens, "model_calls", (json_int_t)a->calls);
@@ -30,12 +30,13 @@ static json_t *usage(const struct coder *a) {
     return u;
 }
 
-static void tell_end(struct coder *a, enum coder_reason reason, json_t *words, json_t *text) {
+static void coder_agent_tell_end(struct coder *a, enum coder_reason reason, json_t *words,
+                                 json_t *text) {
     bool done = reason == CODER_REASON_DONE;
     json_t *fields =
         json_pack("{s:s,s:o,s:I,s:I,s:o}", "reason", coder_reason_name(reason),
                   done ? "summary" : "message", words, "steps", (json_int_t)a->steps, "ms",
-                  (json_int_t)(clock_mono_ms() - a->life->begun_ms), "usage", usage(a));
+                  (json_int_t)(clock_mono_ms() - a->life->begun_ms), "usage", coder_agent_usage(a));
     if (text)
         (void)json_object_set_new(fields, "text", text);
     events_tell(a->events, done ? CODER_DONE : CODER_FAILED, fields);
@@ -43,8 +44,8 @@ static void tell_end(struct coder *a, enum coder_reason reason, json_t *words, j
 
 void agent_fail(struct coder *a, enum coder_reason reason, const char *message, const char *text,
                 size_t len) {
-    tell_end(a, reason, coder_shorten_text(message, strlen(message)),
-             len > 0 ? coder_shorten_text(text, len) : NULL);
+    coder_agent_tell_end(a, reason, coder_shorten_text(message, strlen(message)),
+                         len > 0 ? coder_shorten_text(text, len) : NULL);
 }
 
 /* --- asking --- */
@@ -56,8 +57,8 @@ struct repair {
     const char *why;
 };
 
-static int write_request(struct coder *a, const struct repair *repair, struct buf *out,
-                         struct err *err) {
+static int coder_agent_write_request(struct coder *a, const struct repair *repair, struct buf *out,
+                                     struct err *err) {
     struct json_writer w;
     json_writer_init(&w, out);
     context_fit(&a->context);
@@ -99,11 +100,11 @@ static void tell_call(struct coder *a, int64_t began_ms, int rc, const struct ca
     events_tell(a->events, CODER_MODEL_END, fields);
 }
 
-static int ask(struct coder *a, const struct repair *repair, struct call_result *ret,
-               struct err *err) {
+static int coder_agent_ask(struct coder *a, const struct repair *repair, struct call_result *ret,
+                           struct err *err) {
     _cleanup_(buf) struct buf body;
     buf_init(&body, REQUEST_MAX);
-    int rc = write_request(a, repair, &body, err);
+    int rc = coder_agent_write_request(a, repair, &body, err);
     if (rc < 0)
         return rc;
     a->calls++;
@@ -118,12 +119,12 @@ static int ask(struct coder *a, const struct repair *repair, struct call_result 
 }
 
 /* What the answer says to do; ERR_BAD_REQUEST for one that may be repaired. */
-static int read_answer(const struct coder *a, const struct answer *n, struct coder_reply *ret,
-                       struct err *err) {
+static int coder_agent_read_answer(const struct coder *a, const struct answer *n,
+                                   struct coder_reply *ret, struct err *err) {
     if (n->stop == ANSWER_REFUSED)
         return err_set(err, ERR_UPSTREAM, "the model refused to answer (%s)",
                        n->stop_name[0] ? n->stop_name : "refusal");
-    int rc = reply_parse(n->text.data ? n->text.data : "", n->text.len, ret, err);
+    int rc = coder_reply_parse(n->text.data ? n->text.data : "", n->text.len, ret, err);
     if (rc < 0 && n->stop == ANSWER_CUT)
         return err_set(err, ERR_BAD_REQUEST,
                        "the reply was cut off after %lld tokens (%s): do less in one reply, for "
@@ -159,17 +160,17 @@ static int next_action(struct coder *a, struct coder_reply *ret, char **ret_text
     struct call_result second = {0};
     struct err *err = &f->err;
     struct answer *n = &first.answer;
-    int rc = ask(a, NULL, &first, err);
+    int rc = coder_agent_ask(a, NULL, &first, err);
     if (rc < 0) {
         note_failure(f, reason_of(err), NULL);
         return rc;
     }
-    rc = read_answer(a, n, ret, err);
+    rc = coder_agent_read_answer(a, n, ret, err);
     if (rc == -ERR_BAD_REQUEST) {
         struct repair repair = {n->text.data ? n->text.data : "", n->text.len, err->message};
         struct err again;
         tell_repair(a, err, n);
-        rc = ask(a, &repair, &second, &again);
+        rc = coder_agent_ask(a, &repair, &second, &again);
         if (rc < 0) {
             *err = again;
             note_failure(f, reason_of(err), NULL);
@@ -177,7 +178,7 @@ static int next_action(struct coder *a, struct coder_reply *ret, char **ret_text
             return rc;
         }
         n = &second.answer;
-        rc = read_answer(a, n, ret, err);
+        rc = coder_agent_read_answer(a, n, ret, err);
     }
     if (rc < 0) {
         bool model = rc != -ERR_BAD_REQUEST || n->text.len == 0 || n->stop == ANSWER_CUT;
@@ -287,7 +288,7 @@ static int do_step(struct coder *a, const struct coder_reply *reply, char *text,
 /* --- the loop --- */
 
 /* 0 to go on, 1 when it is done, negative with the failure. */
-static int turn(struct coder *a, struct failure *f) {
+static int coder_agent_turn(struct coder *a, struct failure *f) {
     struct coder_reply reply;
     char *text = NULL;
     int rc = next_action(a, &reply, &text, f);
@@ -299,7 +300,7 @@ static int turn(struct coder *a, struct failure *f) {
                               coder_shorten_text(json_string_value(reply.thought),
                                                  json_string_length(reply.thought))));
     if (reply.done) {
-        tell_end(
+        coder_agent_tell_end(
             a, CODER_REASON_DONE,
             coder_shorten_text(json_string_value(reply.summary), json_string_length(reply.summary)),
             NULL);
@@ -314,7 +315,7 @@ static int turn(struct coder *a, struct failure *f) {
         rc = do_step(a, &reply, steal_ptr(&text), f);
     }
     free(text);
-    reply_finish(&reply);
+    coder_reply_finish(&reply);
     return rc;
 }
 
@@ -323,7 +324,7 @@ enum coder_reason agent_run(struct coder *a) {
     int rc = 0;
     buf_init(&f.text, CODER_TEXT_MAX);
     while (rc == 0)
-        rc = turn(a, &f);
+        rc = coder_agent_turn(a, &f);
     if (rc < 0)
         agent_fail(a, f.reason, f.err.message, f.text.data, f.text.len);
     buf_finish(&f.text);

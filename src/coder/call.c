@@ -90,7 +90,8 @@ void route_finish(struct model_route *r) {
 
 /* --- one try --- */
 
-static int wait_for(struct life *life, int fd, short events, int64_t until_ms, struct err *err) {
+static int coder_call_wait_for(struct life *life, int fd, short events, int64_t until_ms,
+                               struct err *err) {
     struct pollfd p = {.fd = fd, .events = events};
     switch (life_wait(life, &p, 1, until_ms)) {
     case LIFE_READY:
@@ -114,7 +115,7 @@ static int open_connection(const struct model_route *r, struct life *life, int64
         int failed = errno;
         socklen_t len = sizeof(failed);
         if (failed == EINPROGRESS) {
-            int rc = wait_for(life, fd, POLLOUT, until_ms, err);
+            int rc = coder_call_wait_for(life, fd, POLLOUT, until_ms, err);
             if (rc < 0)
                 return rc;
             (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &len);
@@ -135,7 +136,7 @@ static int send_all(struct life *life, int fd, const char *data, size_t len, int
     while (len > 0) {
         ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
         if (n < 0 && errno == EAGAIN) {
-            int rc = wait_for(life, fd, POLLOUT, until_ms, err);
+            int rc = coder_call_wait_for(life, fd, POLLOUT, until_ms, err);
             if (rc < 0)
                 return rc;
         } else if (n < 0 && errno == EPIPE) {
@@ -150,14 +151,14 @@ static int send_all(struct life *life, int fd, const char *data, size_t len, int
     return 0;
 }
 
-static int receive(struct life *life, int fd, struct response *response, int64_t until_ms,
-                   struct err *err) {
+static int coder_call_receive(struct life *life, int fd, struct response *response,
+                              int64_t until_ms, struct err *err) {
     char chunk[16384];
     while (response->state != RESPONSE_DONE) {
         ssize_t n = recv(fd, chunk, sizeof(chunk), 0);
         int rc = 0;
         if (n < 0 && errno == EAGAIN)
-            rc = wait_for(life, fd, POLLIN, until_ms, err);
+            rc = coder_call_wait_for(life, fd, POLLIN, until_ms, err);
         else if (n == 0 || (n < 0 && errno == ECONNRESET))
             rc = response_end(response, err);
         else if (n < 0 && errno != EINTR)
@@ -170,7 +171,7 @@ static int receive(struct life *life, int fd, struct response *response, int64_t
     return 0;
 }
 
-static void write_head(const struct model_route *r, size_t len, struct buf *out) {
+static void coder_call_write_head(const struct model_route *r, size_t len, struct buf *out) {
     (void)buf_addf(out,
                    "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: cay-coder/" CAY_VERSION "\r\n"
                    "Accept: application/json\r\nContent-Type: application/json\r\n"
@@ -191,7 +192,7 @@ static int try_once(const struct model_route *r, const struct model_call *c, str
     _cleanup_(close) int fd = -1;
     int64_t until = clock_mono_ms() + r->timeout_ms;
     buf_init(&head, 16 * 1024);
-    write_head(r, c->len, &head);
+    coder_call_write_head(r, c->len, &head);
     if (head.full)
         return err_set(err, ERR_BAD_REQUEST, "the base URL or the key is too long");
     int rc = open_connection(r, life, until, &fd, err);
@@ -199,7 +200,7 @@ static int try_once(const struct model_route *r, const struct model_call *c, str
         rc = send_all(life, fd, head.data, head.len, until, err);
     if (rc == 0)
         rc = send_all(life, fd, c->body, c->len, until, err);
-    return rc < 0 ? rc : receive(life, fd, response, until, err);
+    return rc < 0 ? rc : coder_call_receive(life, fd, response, until, err);
 }
 
 /* --- tries --- */
@@ -245,7 +246,7 @@ static int wait_and_tell(const struct model_route *r, const struct model_call *c
     if (response->status)
         (void)json_object_set_new(fields, "status", json_integer(response->status));
     events_tell(events, CODER_RETRY, fields);
-    int rc = wait_for(life, -1, 0, clock_mono_ms() + wait, err);
+    int rc = coder_call_wait_for(life, -1, 0, clock_mono_ms() + wait, err);
     return rc == -ERR_UNAVAILABLE ? 0 : rc;
 }
 

@@ -53,7 +53,7 @@ static void tell_text(struct command *c, const char *text, size_t len, uint64_t 
 }
 
 /* What came of the head and was not told; a character that is not whole yet waits. */
-static void tell_head(struct command *c, bool last) {
+static void coder_command_tell_head(struct command *c, bool last) {
     size_t n = c->head.len - c->told;
     const char *at = c->head.data + c->told;
     c->tell_ms = LIFE_NEVER;
@@ -69,7 +69,7 @@ static void tell_head(struct command *c, bool last) {
     c->told += n;
 }
 
-static void add_output(struct command *c, const char *data, size_t len) {
+static void coder_command_add_output(struct command *c, const char *data, size_t len) {
     size_t room = HEAD_MAX - c->head.len;
     size_t n = MIN(room, len);
     if (n > 0) {
@@ -77,7 +77,7 @@ static void add_output(struct command *c, const char *data, size_t len) {
         if (c->tell_ms == LIFE_NEVER)
             c->tell_ms = clock_mono_ms() + TELL_MS;
         if (c->head.len - c->told >= TELL_BYTES || c->head.len == HEAD_MAX)
-            tell_head(c, false);
+            coder_command_tell_head(c, false);
     }
     c->total += n;
     for (size_t i = n; i < len;) {
@@ -90,7 +90,7 @@ static void add_output(struct command *c, const char *data, size_t len) {
 }
 
 /* Returns false at the end of the pipe, or if it has nothing now. */
-static bool read_output(struct command *c) {
+static bool coder_command_read_output(struct command *c) {
     char chunk[65536];
     ssize_t n = read(c->out_fd, chunk, sizeof(chunk));
     if (n < 0)
@@ -99,11 +99,11 @@ static bool read_output(struct command *c) {
         c->open = false;
         return false;
     }
-    add_output(c, chunk, (size_t)n);
+    coder_command_add_output(c, chunk, (size_t)n);
     return true;
 }
 
-static void add_clean(struct buf *out, const char *text, size_t len) {
+static void coder_command_add_clean(struct buf *out, const char *text, size_t len) {
     for (size_t i = 0; i < len;) {
         size_t n = utf8_sequence(text + i, len - i);
         (void)buf_add(out, n ? text + i : "\xef\xbf\xbd", n ? n : 3);
@@ -113,8 +113,8 @@ static void add_clean(struct buf *out, const char *text, size_t len) {
 
 /* The whole of it for the model, and the end of it as an event. */
 static void finish_output(struct command *c, struct buf *out) {
-    tell_head(c, true);
-    add_clean(out, c->head.data ? c->head.data : "", c->head.len);
+    coder_command_tell_head(c, true);
+    coder_command_add_clean(out, c->head.data ? c->head.data : "", c->head.len);
     uint64_t rest = c->total - c->head.len;
     if (rest == 0)
         return;
@@ -129,7 +129,7 @@ static void finish_output(struct command *c, struct buf *out) {
     uint64_t left_out = rest - n + skip;
     if (left_out > 0)
         (void)buf_addf(out, "\n[%llu bytes left out]\n", (unsigned long long)left_out);
-    add_clean(out, tail + skip, n - skip);
+    coder_command_add_clean(out, tail + skip, n - skip);
     tell_text(c, tail + skip, n - skip, left_out);
 }
 
@@ -154,7 +154,7 @@ static _Noreturn void become_shell(const struct tools *t, const char *command, i
     _exit(127);
 }
 
-static int start(struct command *c, const char *command, struct err *err) {
+static int coder_command_start(struct command *c, const char *command, struct err *err) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
         return err_sys(err, "pipe");
@@ -179,13 +179,13 @@ static int start(struct command *c, const char *command, struct err *err) {
 }
 
 /* Until the shell ends, its time or the run's is up. */
-static enum life_wait follow(struct command *c, int64_t until_ms) {
+static enum life_wait coder_command_follow(struct command *c, int64_t until_ms) {
     for (;;) {
         struct pollfd fds[2] = {{.fd = c->open ? c->out_fd : -1, .events = POLLIN},
                                 {.fd = c->pid_fd, .events = POLLIN}};
         enum life_wait w = life_wait(c->tools->life, fds, 2, MIN(until_ms, c->tell_ms));
         if (w == LIFE_PASSED && clock_mono_ms() < until_ms) {
-            tell_head(c, false);
+            coder_command_tell_head(c, false);
             continue;
         }
         if (w != LIFE_READY)
@@ -193,7 +193,7 @@ static enum life_wait follow(struct command *c, int64_t until_ms) {
         /* First the shell: what it left in the background may write for ever. */
         if (fds[1].revents)
             return LIFE_READY;
-        (void)read_output(c);
+        (void)coder_command_read_output(c);
     }
 }
 
@@ -232,7 +232,7 @@ static bool end_child(pid_t pid, int64_t until_ms) {
 /* What the command left behind: whatever of it is found, each of which gives us its children when
  * it dies, until there are none. The shell is dead and not waited for yet, so that its number,
  * which is its group's too, is nobody else's. */
-static unsigned sweep(pid_t shell) {
+static unsigned coder_command_sweep(pid_t shell) {
     unsigned ended = 0;
     int64_t until = clock_mono_ms() + END_MS;
     pid_t pids[256];
@@ -248,7 +248,7 @@ static unsigned sweep(pid_t shell) {
     return ended;
 }
 
-static void finish(struct command *c, enum life_wait how, struct coder_result *ret) {
+static void coder_command_finish(struct command *c, enum life_wait how, struct coder_result *ret) {
     int status = 0;
     if (how != LIFE_READY) {
         struct pollfd p = {.fd = c->pid_fd, .events = POLLIN};
@@ -256,10 +256,10 @@ static void finish(struct command *c, enum life_wait how, struct coder_result *r
         (void)kill(c->pid, SIGKILL); /* it may not have come to its own session yet */
         (void)poll(&p, 1, END_MS);
     }
-    ret->ended = sweep(c->pid);
+    ret->ended = coder_command_sweep(c->pid);
     (void)waitpid(c->pid, &status, WNOHANG);
     int64_t until = clock_mono_ms() + END_MS;
-    while (c->open && clock_mono_ms() < until && read_output(c))
+    while (c->open && clock_mono_ms() < until && coder_command_read_output(c))
         ;
     finish_output(c, &ret->output);
     ret->told = ret->exited = true;
@@ -269,8 +269,9 @@ static void finish(struct command *c, enum life_wait how, struct coder_result *r
     ret->ok = how == LIFE_READY && ret->exit_code == 0;
 }
 
-static int read_args(const struct tools *t, const json_t *args, const char **ret_command,
-                     int64_t *ret_timeout_ms, struct err *err) {
+static int coder_command_read_args(const struct tools *t, const json_t *args,
+                                   const char **ret_command, int64_t *ret_timeout_ms,
+                                   struct err *err) {
     static const char *const keys[] = {"command", "timeout_ms", NULL};
     int64_t timeout_ms = t->command_timeout_ms;
     const char *command = NULL;
@@ -292,7 +293,7 @@ int tool_run_command(struct tools *t, int64_t step, const json_t *args, struct c
                      struct err *err) {
     const char *text = NULL;
     int64_t timeout_ms = 0;
-    if (read_args(t, args, &text, &timeout_ms, &ret->error) < 0)
+    if (coder_command_read_args(t, args, &text, &timeout_ms, &ret->error) < 0)
         return 0;
     struct command *c = xcalloc(1, sizeof(*c));
     c->tools = t;
@@ -301,9 +302,9 @@ int tool_run_command(struct tools *t, int64_t step, const json_t *args, struct c
     c->tell_ms = LIFE_NEVER;
     buf_init(&c->head, HEAD_MAX);
     int rc = 0;
-    if (start(c, text, &ret->error) == 0) {
-        enum life_wait how = follow(c, clock_mono_ms() + timeout_ms);
-        finish(c, how, ret);
+    if (coder_command_start(c, text, &ret->error) == 0) {
+        enum life_wait how = coder_command_follow(c, clock_mono_ms() + timeout_ms);
+        coder_command_finish(c, how, ret);
         if (how == LIFE_CANCELLED)
             rc = err_set(err, ERR_CANCELLED, "cancelled while a command ran, which was ended");
         else if (how == LIFE_TIMEOUT)

@@ -14,14 +14,14 @@ void context_init(struct context *c, const char *spec, size_t max_bytes) {
     *c = (struct context){.spec = spec, .max_bytes = max_bytes};
 }
 
-static void free_turn(struct exchange *t) {
+static void coder_context_free_turn(struct exchange *t) {
     free(t->action);
     free(t->result);
 }
 
 void context_finish(struct context *c) {
     for (size_t i = 0; i < c->nturns; i++)
-        free_turn(&c->turns[i]);
+        coder_context_free_turn(&c->turns[i]);
     free(c->turns);
     *c = (struct context){0};
 }
@@ -31,7 +31,7 @@ void context_add(struct context *c, const struct exchange *turn) {
     c->turns[c->nturns++] = *turn;
 }
 
-static size_t size_of(const struct context *c) {
+static size_t coder_context_size_of(const struct context *c) {
     size_t n = strlen(c->spec) + NOTE_BYTES;
     for (size_t i = 0; i < c->nturns; i++)
         n += strlen(c->turns[i].action) + strlen(c->turns[i].result);
@@ -63,7 +63,7 @@ static void shorten_members(json_t *obj, size_t keep) {
     }
 }
 
-static void shorten(char **text, size_t keep) {
+static void coder_context_shorten(char **text, size_t keep) {
     struct err err;
     _cleanup_(json) json_t *json = NULL;
     _cleanup_(buf) struct buf out;
@@ -79,22 +79,22 @@ static void shorten(char **text, size_t keep) {
 }
 
 /* One thing less; false if there is nothing more to be had. */
-static bool make_room(struct context *c) {
+static bool coder_context_make_room(struct context *c) {
     size_t old = c->nturns > 0 ? c->nturns - 1 : 0;
     for (size_t i = 0; i < old; i++)
         if (!c->turns[i].short_result) {
             c->turns[i].short_result = true;
-            shorten(&c->turns[i].result, SHORT_BYTES);
+            coder_context_shorten(&c->turns[i].result, SHORT_BYTES);
             return true;
         }
     for (size_t i = 0; i < old; i++)
         if (!c->turns[i].short_action) {
             c->turns[i].short_action = true;
-            shorten(&c->turns[i].action, SHORT_BYTES);
+            coder_context_shorten(&c->turns[i].action, SHORT_BYTES);
             return true;
         }
     if (old > 0) {
-        free_turn(&c->turns[0]);
+        coder_context_free_turn(&c->turns[0]);
         memmove(c->turns, c->turns + 1, --c->nturns * sizeof(*c->turns));
         c->left_out++;
         return true;
@@ -102,12 +102,12 @@ static bool make_room(struct context *c) {
     if (c->nturns == 0 || c->turns[0].short_action)
         return false;
     c->turns[0].short_action = true;
-    shorten(&c->turns[0].action, SHORT_BYTES);
+    coder_context_shorten(&c->turns[0].action, SHORT_BYTES);
     return true;
 }
 
 void context_fit(struct context *c) {
-    while (size_of(c) > c->max_bytes && make_room(c))
+    while (coder_context_size_of(c) > c->max_bytes && coder_context_make_room(c))
         ;
 }
 

@@ -76,12 +76,12 @@ bool dialect_end(struct json_writer *w) {
 
 /* --- answers --- */
 
-static int64_t count_of(const json_t *obj, const char *key) {
+static int64_t dialect_count_of(const json_t *obj, const char *key) {
     int64_t n = json_integer_value(json_object_get(obj, key));
     return n > 0 ? n : 0;
 }
 
-static bool add_text(struct buf *out, const json_t *text) {
+static bool dialect_add_text(struct buf *out, const json_t *text) {
     return !json_is_string(text) || buf_add(out, json_string_value(text), json_string_length(text));
 }
 
@@ -111,15 +111,15 @@ static bool read_anthropic(const json_t *body, struct answer *a) {
     json_array_foreach(content, i, block) {
         const json_t *type = json_object_get(block, "type");
         if (is_text(type, "text"))
-            (void)add_text(&a->text, json_object_get(block, "text"));
+            (void)dialect_add_text(&a->text, json_object_get(block, "text"));
         else if (is_text(type, "thinking"))
-            (void)add_text(&a->thinking, json_object_get(block, "thinking"));
+            (void)dialect_add_text(&a->thinking, json_object_get(block, "thinking"));
     }
     read_stop(a, json_object_get(body, "stop_reason"));
-    a->input_tokens = count_of(usage, "input_tokens");
-    a->output_tokens = count_of(usage, "output_tokens");
-    a->cache_read_tokens = count_of(usage, "cache_read_input_tokens");
-    a->cache_write_tokens = count_of(usage, "cache_creation_input_tokens");
+    a->input_tokens = dialect_count_of(usage, "input_tokens");
+    a->output_tokens = dialect_count_of(usage, "output_tokens");
+    a->cache_read_tokens = dialect_count_of(usage, "cache_read_input_tokens");
+    a->cache_write_tokens = dialect_count_of(usage, "cache_creation_input_tokens");
     return true;
 }
 
@@ -133,22 +133,22 @@ static bool read_openai(const json_t *body, struct answer *a) {
     size_t i;
     if (!json_is_object(message))
         return false;
-    (void)add_text(&a->text, content);
+    (void)dialect_add_text(&a->text, content);
     json_array_foreach(content, i, part) {
-        (void)add_text(&a->text, json_object_get(part, "text"));
+        (void)dialect_add_text(&a->text, json_object_get(part, "text"));
     }
-    (void)add_text(&a->thinking, json_object_get(message, "reasoning_content"));
+    (void)dialect_add_text(&a->thinking, json_object_get(message, "reasoning_content"));
     read_stop(a, json_object_get(choice, "finish_reason"));
     if (json_string_length(refusal) > 0) {
         a->stop = ANSWER_REFUSED;
         buf_clear(&a->text);
-        (void)add_text(&a->text, refusal);
+        (void)dialect_add_text(&a->text, refusal);
     }
     a->cache_read_tokens =
-        count_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
-    a->input_tokens = count_of(usage, "prompt_tokens") - a->cache_read_tokens;
+        dialect_count_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens");
+    a->input_tokens = dialect_count_of(usage, "prompt_tokens") - a->cache_read_tokens;
     a->input_tokens = MAX(a->input_tokens, (int64_t)0);
-    a->output_tokens = count_of(usage, "completion_tokens");
+    a->output_tokens = dialect_count_of(usage, "completion_tokens");
     return true;
 }
 

@@ -12,7 +12,7 @@
 enum { GRACE_MS = 1000 };
 
 /* A piece that a pipe with room takes whole, so that a signal is seen also while nobody reads. */
-static int write_some(struct events *e, const char *data, size_t len) {
+static int coder_events_write_some(struct events *e, const char *data, size_t len) {
     struct pollfd p = {.fd = e->fd, .events = POLLOUT};
     bool over = e->life->cancelled;
     if (!over)
@@ -35,7 +35,7 @@ void events_tell(struct events *e, enum coder_type type, json_t *fields) {
         !buf_add_char(&out, '\n'))
         return;
     for (size_t at = 0; at < out.len;) {
-        int n = write_some(e, out.data + at, out.len - at);
+        int n = coder_events_write_some(e, out.data + at, out.len - at);
         if (n < 0) {
             e->life->cancelled = true;
             e->fd = -1;

@@ -24,7 +24,7 @@ static int path_error(struct err *err, const char *path) {
     return err_sys(err, "%.200s", path);
 }
 
-static int get_path(const json_t *args, const char **ret, struct err *err) {
+static int coder_files_get_path(const json_t *args, const char **ret, struct err *err) {
     const char *path = NULL;
     int rc = json_get_str(args, "path", &path, err);
     if (rc < 0)
@@ -65,7 +65,7 @@ static int open_regular(const struct workdir *d, const char *path, int flags, in
 /* --- write_file --- */
 
 /* `path` is relative to the work directory. */
-static int make_parents(const struct workdir *d, const char *path, struct err *err) {
+static int coder_files_make_parents(const struct workdir *d, const char *path, struct err *err) {
     _cleanup_(free) char *copy = xstrdup(path);
     for (char *slash = strchr(copy, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
@@ -89,7 +89,8 @@ static int make_parents(const struct workdir *d, const char *path, struct err *e
     return 0;
 }
 
-static int put(int fd, const char *path, const char *data, size_t len, struct err *err) {
+static int coder_files_put(int fd, const char *path, const char *data, size_t len,
+                           struct err *err) {
     if (ftruncate(fd, 0) < 0 || fd_write_all(fd, data, len) < 0)
         return path_error(err, path);
     return 0;
@@ -104,7 +105,7 @@ int tool_write_file(struct tools *t, const json_t *args, struct coder_result *re
     _cleanup_(close) int fd = -1;
     int rc = json_check_keys(args, "args of write_file", keys, err);
     if (rc == 0)
-        rc = get_path(args, &path, err);
+        rc = coder_files_get_path(args, &path, err);
     if (rc == 0)
         rc = get_text(args, "content", &content, err);
     const char *relative = rc == 0 ? workdir_relative(&t->dir, path) : NULL;
@@ -113,11 +114,12 @@ int tool_write_file(struct tools *t, const json_t *args, struct coder_result *re
         rc = path_error(err, path);
     }
     if (rc == 0)
-        rc = make_parents(&t->dir, relative, err);
+        rc = coder_files_make_parents(&t->dir, relative, err);
     if (rc == 0)
         rc = open_regular(&t->dir, path, O_WRONLY | O_CREAT, &fd, &st, err);
     if (rc == 0)
-        rc = put(fd, path, json_string_value(content), json_string_length(content), err);
+        rc =
+            coder_files_put(fd, path, json_string_value(content), json_string_length(content), err);
     if (rc == 0)
         (void)buf_addf(&ret->output, "wrote %zu bytes to %.200s", json_string_length(content),
                        path);
@@ -183,7 +185,7 @@ int tool_read_file(struct tools *t, const json_t *args, struct coder_result *ret
     _cleanup_(close) int fd = -1;
     int rc = json_check_keys(args, "args of read_file", keys, err);
     if (rc == 0)
-        rc = get_path(args, &path, err);
+        rc = coder_files_get_path(args, &path, err);
     if (rc == 0)
         rc = get_window(args, &offset, &limit, err);
     if (rc == 0)
@@ -217,8 +219,8 @@ static int replace_once(const struct buf *was, const json_t *old, const json_t *
                           LIMIT_CODER_FILE_BYTES);
 }
 
-static int read_whole(int fd, const char *path, const struct stat *st, struct buf *out,
-                      struct err *err) {
+static int coder_files_read_whole(int fd, const char *path, const struct stat *st, struct buf *out,
+                                  struct err *err) {
     if (st->st_size > LIMIT_CODER_FILE_BYTES)
         return err_set(err, ERR_TOO_LARGE, "%.200s is larger than %d bytes; edit it by a command",
                        path, LIMIT_CODER_FILE_BYTES);
@@ -245,7 +247,7 @@ int tool_edit_file(struct tools *t, const json_t *args, struct coder_result *ret
     buf_init(&now, LIMIT_CODER_FILE_BYTES);
     int rc = json_check_keys(args, "args of edit_file", keys, err);
     if (rc == 0)
-        rc = get_path(args, &path, err);
+        rc = coder_files_get_path(args, &path, err);
     if (rc == 0)
         rc = get_text(args, "old", &old, err);
     if (rc == 0)
@@ -255,13 +257,13 @@ int tool_edit_file(struct tools *t, const json_t *args, struct coder_result *ret
     if (rc == 0)
         rc = open_regular(&t->dir, path, O_RDWR, &fd, &st, err);
     if (rc == 0)
-        rc = read_whole(fd, path, &st, &was, err);
+        rc = coder_files_read_whole(fd, path, &st, &was, err);
     if (rc == 0)
         rc = replace_once(&was, old, new, &now, err);
     if (rc == 0 && lseek(fd, 0, SEEK_SET) < 0)
         rc = path_error(err, path);
     if (rc == 0)
-        rc = put(fd, path, now.data ? now.data : "", now.len, err);
+        rc = coder_files_put(fd, path, now.data ? now.data : "", now.len, err);
     if (rc == 0)
         (void)buf_addf(&ret->output, "replaced %zu bytes by %zu in %.200s", json_string_length(old),
                        json_string_length(new), path);

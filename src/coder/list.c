@@ -21,7 +21,7 @@ struct list {
     bool more;
 };
 
-static int by_name(const void *a, const void *b) {
+static int coder_list_by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
@@ -32,7 +32,7 @@ static void free_names(char **names, size_t n) {
 }
 
 /* Takes the descriptor. The names in order; true if there are more than were read. */
-static bool read_names(int fd, char ***ret_names, size_t *ret_n) {
+static bool coder_list_read_names(int fd, char ***ret_names, size_t *ret_n) {
     char **names = xcalloc(FOLDER_MAX, sizeof(*names));
     size_t n = 0;
     bool more = false;
@@ -49,14 +49,14 @@ static bool read_names(int fd, char ***ret_names, size_t *ret_n) {
     }
     if (dir)
         closedir(dir);
-    qsort(names, n, sizeof(*names), by_name);
+    qsort(names, n, sizeof(*names), coder_list_by_name);
     *ret_names = names;
     *ret_n = n;
     return more;
 }
 
-static void add_entry(struct list *l, int dirfd, const char *prefix, const char *name,
-                      const struct stat *st) {
+static void coder_list_add_entry(struct list *l, int dirfd, const char *prefix, const char *name,
+                                 const struct stat *st) {
     (void)buf_addf(l->out, "%s%s", prefix, name);
     if (S_ISDIR(st->st_mode)) {
         (void)buf_add_char(l->out, '/');
@@ -81,13 +81,13 @@ static bool is_dull(const char *name) {
 }
 
 // NOLINTNEXTLINE(misc-no-recursion): bounded by LIMIT_CODER_LIST_DEPTH
-static void walk(struct list *l, int fd, const char *prefix, unsigned depth) {
+static void coder_list_walk(struct list *l, int fd, const char *prefix, unsigned depth) {
     char **names = NULL;
     size_t n = 0;
     int at = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (at < 0)
         return;
-    l->more = read_names(at, &names, &n) || l->more;
+    l->more = coder_list_read_names(at, &names, &n) || l->more;
     for (size_t i = 0; i < n; i++) {
         struct stat st;
         if (is_full(l)) {
@@ -96,7 +96,7 @@ static void walk(struct list *l, int fd, const char *prefix, unsigned depth) {
         }
         if (fstatat(fd, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        add_entry(l, fd, prefix, names[i], &st);
+        coder_list_add_entry(l, fd, prefix, names[i], &st);
         if (!S_ISDIR(st.st_mode) || is_dull(names[i]))
             continue;
         if (depth == LIMIT_CODER_LIST_DEPTH) {
@@ -107,7 +107,7 @@ static void walk(struct list *l, int fd, const char *prefix, unsigned depth) {
             openat(fd, names[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         _cleanup_(free) char *longer = xasprintf("%s%s/", prefix, names[i]);
         if (below >= 0)
-            walk(l, below, longer, depth + 1);
+            coder_list_walk(l, below, longer, depth + 1);
     }
     free_names(names, n);
 }
@@ -127,7 +127,7 @@ int tool_list_files(struct tools *t, const json_t *args, struct coder_result *re
     if (fd < 0)
         return err_sys(&ret->error, "%.200s", path);
     struct list l = {.out = &ret->output};
-    walk(&l, fd, "", 1);
+    coder_list_walk(&l, fd, "", 1);
     if (l.more)
         (void)buf_add_str(l.out, "[there is more; list a folder further down by its path]\n");
     else if (l.entries == 0)

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "coder/agent.h"
+#include "coder/changes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +59,7 @@ static const char usage_text[] =
     "  --model-timeout-ms N      for one answer of the model (240000)\n"
     "  --max-tokens N            of one answer (16000)\n"
     "  --context-bytes N         of the conversation (262144)\n"
-    "  --retries N               of a model that is busy or away (3)\n"
+    "  --retries N               of a model that is busy or away (5)\n"
     "  --retry-wait-ms N         before the first of them; then twice as long each time (500)\n"
     "  --prompt-file FILE        instead of the built-in prompt\n"
     "  --instructions TEXT       put behind the prompt\n"
@@ -107,8 +108,8 @@ enum { FIRST_NUMBER = ARRAY_LEN(texts), OPTION_COUNT = ARRAY_LEN(texts) + ARRAY_
 
 /* --- the command line --- */
 
-static int set_number(struct options *o, const struct number_option *n, const char *text,
-                      struct err *err) {
+static int coder_main_set_number(struct options *o, const struct number_option *n, const char *text,
+                                 struct err *err) {
     char *end;
     errno = 0;
     long long v = strtoll(text, &end, 10);
@@ -119,15 +120,15 @@ static int set_number(struct options *o, const struct number_option *n, const ch
     return 0;
 }
 
-static int set_option(struct options *o, int index, const char *text, struct err *err) {
+static int coder_main_set_option(struct options *o, int index, const char *text, struct err *err) {
     if (index >= FIRST_NUMBER)
-        return set_number(o, &numbers[index - FIRST_NUMBER], text, err);
+        return coder_main_set_number(o, &numbers[index - FIRST_NUMBER], text, err);
     *(const char **)(void *)((char *)o + texts[index].at) = text;
     return 0;
 }
 
 /* 0, 1 if all is said and done, negative. */
-static int read_options(struct options *o, int argc, char **argv, struct err *err) {
+static int coder_main_read_options(struct options *o, int argc, char **argv, struct err *err) {
     struct option table[OPTION_COUNT + 3] = {{0}};
     for (int i = 0; i < OPTION_COUNT; i++)
         table[i] =
@@ -146,7 +147,7 @@ static int read_options(struct options *o, int argc, char **argv, struct err *er
         if (c == '?' || c == ':')
             return err_set(err, ERR_BAD_REQUEST, "%s: %s; see --help", argv[optind - 1],
                            c == '?' ? "no such option" : "a value is missing");
-        int rc = set_option(o, c - 1, optarg, err);
+        int rc = coder_main_set_option(o, c - 1, optarg, err);
         if (rc < 0)
             return rc;
     }
@@ -155,7 +156,7 @@ static int read_options(struct options *o, int argc, char **argv, struct err *er
     return 0;
 }
 
-static int check_name(const char *what, const char *text, struct err *err) {
+static int coder_main_check_name(const char *what, const char *text, struct err *err) {
     size_t n = text ? strlen(text) : 0;
     if (n == 0 || n > CODER_NAME_MAX || !utf8_is_valid(text, n))
         return err_set(err, ERR_BAD_REQUEST, "--%s must be a text of up to %d bytes", what,
@@ -169,7 +170,7 @@ static int check_name(const char *what, const char *text, struct err *err) {
 /* --- what it is given --- */
 
 /* Not by a name of it: a pipe of somebody else, or a socket, cannot be opened once more. */
-static int read_input(struct buf *out, struct err *err) {
+static int coder_main_read_input(struct buf *out, struct err *err) {
     char chunk[16384];
     ssize_t n;
     while ((n = fd_read_all(STDIN_FILENO, chunk, sizeof(chunk))) > 0)
@@ -178,10 +179,11 @@ static int read_input(struct buf *out, struct err *err) {
     return n < 0 ? err_sys(err, "read standard input") : 0;
 }
 
-static int read_text(const char *path, const char *what, size_t max, struct buf *out,
-                     struct err *err) {
+static int coder_main_read_text(const char *path, const char *what, size_t max, struct buf *out,
+                                struct err *err) {
     buf_init(out, max);
-    int rc = strcmp(path, "-") == 0 ? read_input(out, err) : fd_read_file(AT_FDCWD, path, out, err);
+    int rc = strcmp(path, "-") == 0 ? coder_main_read_input(out, err)
+                                    : fd_read_file(AT_FDCWD, path, out, err);
     if (rc == -ERR_TOO_LARGE)
         return err_set(err, ERR_TOO_LARGE, "%s is longer than %zu bytes", what, max);
     if (rc < 0)
@@ -194,7 +196,7 @@ static int read_text(const char *path, const char *what, size_t max, struct buf 
 static int read_spec(const struct options *o, struct buf *out, struct err *err) {
     int rc = 0;
     if (o->spec_file) {
-        rc = read_text(o->spec_file, "the task", LIMIT_CODER_SPEC_BYTES, out, err);
+        rc = coder_main_read_text(o->spec_file, "the task", LIMIT_CODER_SPEC_BYTES, out, err);
     } else {
         size_t n = strlen(o->spec);
         buf_init(out, LIMIT_CODER_SPEC_BYTES);
@@ -209,7 +211,7 @@ static int read_spec(const struct options *o, struct buf *out, struct err *err) 
     return rc;
 }
 
-static void replace(struct buf *out, const char *text, const char *dir, int64_t steps) {
+static void coder_main_replace(struct buf *out, const char *text, const char *dir, int64_t steps) {
     static const char dir_mark[] = "{{dir}}";
     static const char steps_mark[] = "{{max_steps}}";
     while (*text) {
@@ -242,11 +244,13 @@ static int read_prompt(const struct options *o, struct buf *out, struct err *err
     _cleanup_(buf) struct buf own;
     buf_init(&own, 0);
     if (o->prompt_file) {
-        int rc = read_text(o->prompt_file, "the prompt", LIMIT_CODER_PROMPT_BYTES, &own, err);
+        int rc =
+            coder_main_read_text(o->prompt_file, "the prompt", LIMIT_CODER_PROMPT_BYTES, &own, err);
         if (rc < 0)
             return rc;
     }
-    replace(out, o->prompt_file ? (own.data ? own.data : "") : coder_prompt, o->dir, o->max_steps);
+    coder_main_replace(out, o->prompt_file ? (own.data ? own.data : "") : coder_prompt, o->dir,
+                       o->max_steps);
     if (reads_only(o))
         (void)buf_add_str(out, read_only_prompt);
     if (o->instructions && *o->instructions)
@@ -264,7 +268,7 @@ static const char *from_environment(enum dialect d, const char *what) {
 }
 
 /* A key goes into a header as it is. */
-static bool is_plain(const char *key) {
+static bool coder_main_is_plain(const char *key) {
     for (; *key; key++)
         if (*key <= ' ' || *key >= 0x7f)
             return false;
@@ -281,7 +285,7 @@ static int open_route(struct model_route *r, const struct options *o, enum diale
     int rc = route_init(r, url, d, err);
     if (rc < 0)
         return rc;
-    r->key = key && is_plain(key) ? key : NULL;
+    r->key = key && coder_main_is_plain(key) ? key : NULL;
     r->timeout_ms = o->model_timeout_ms;
     r->retries = o->retries;
     r->retry_wait_ms = o->retry_wait_ms;
@@ -308,8 +312,8 @@ static void tell_start(const struct coder *a, const struct options *o) {
                           (json_int_t)o->timeout_ms));
 }
 
-static int prepare(struct coder *a, const struct options *o, struct buf *spec, struct buf *prompt,
-                   struct err *err) {
+static int coder_main_prepare(struct coder *a, const struct options *o, struct buf *spec,
+                              struct buf *prompt, struct err *err) {
     a->tools = (struct tools){.dir = {.fd = -1, .path = o->dir},
                               .life = a->life,
                               .events = a->events,
@@ -335,7 +339,8 @@ static int prepare(struct coder *a, const struct options *o, struct buf *spec, s
     return 0;
 }
 
-static enum coder_reason run(const struct options *o, enum dialect dialect, struct life *life) {
+static enum coder_reason coder_main_run(const struct options *o, enum dialect dialect,
+                                        struct life *life) {
     struct events events = {.fd = STDOUT_FILENO, .life = life};
     struct coder a = {.life = life, .events = &events, .request = {.dialect = dialect}};
     _cleanup_(buf) struct buf spec;
@@ -345,7 +350,7 @@ static enum coder_reason run(const struct options *o, enum dialect dialect, stru
     buf_init(&spec, 0);
     buf_init(&prompt, (size_t)LIMIT_CODER_PROMPT_BYTES * 2);
     tell_start(&a, o);
-    if (prepare(&a, o, &spec, &prompt, &err) < 0)
+    if (coder_main_prepare(&a, o, &spec, &prompt, &err) < 0)
         agent_fail(&a, reason, err.message, NULL, 0);
     else
         reason = agent_run(&a);
@@ -383,14 +388,16 @@ int main(int argc, char **argv) {
     };
     struct err err;
     struct life life;
-    int rc = read_options(&o, argc, argv, &err);
+    if (argc > 1 && (strcmp(argv[1], "remember") == 0 || strcmp(argv[1], "changes") == 0))
+        return changes_main(argc, argv);
+    int rc = coder_main_read_options(&o, argc, argv, &err);
     if (rc > 0)
         return EXIT_SUCCESS;
     enum dialect dialect = dialect_find(o.dialect);
     if (rc == 0)
-        rc = check_name("model", o.model, &err);
+        rc = coder_main_check_name("model", o.model, &err);
     if (rc == 0)
-        rc = check_name("dir", o.dir, &err);
+        rc = coder_main_check_name("dir", o.dir, &err);
     if (rc == 0 && dialect == DIALECT_COUNT)
         rc = err_set(&err, ERR_BAD_REQUEST, "--dialect is anthropic or openai");
     if (rc == 0 && !o.spec == !o.spec_file)
@@ -402,7 +409,7 @@ int main(int argc, char **argv) {
         return EXIT_USAGE;
     }
     guard_self();
-    enum coder_reason reason = run(&o, dialect, &life);
+    enum coder_reason reason = coder_main_run(&o, dialect, &life);
     life_finish(&life);
     return exit_status(reason);
 }

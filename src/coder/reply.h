@@ -19,5 +19,5 @@ struct coder_reply {
 };
 
 /* ERR_BAD_REQUEST with words for the model. */
-int reply_parse(const char *text, size_t len, struct coder_reply *ret, struct err *err);
-void reply_finish(struct coder_reply *r);
+int coder_reply_parse(const char *text, size_t len, struct coder_reply *ret, struct err *err);
+void coder_reply_finish(struct coder_reply *r);

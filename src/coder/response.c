@@ -20,12 +20,12 @@ void response_finish(struct response *r) {
     buf_finish(&r->body);
 }
 
-static int malformed(struct err *err, const char *what) {
+static int coder_response_malformed(struct err *err, const char *what) {
     return err_set(err, ERR_PROTOCOL, "the model's server answered with what is no HTTP: %s", what);
 }
 
 /* Digits and nothing else; UINT64_MAX if it is not that or too large. */
-static uint64_t read_number(const char *s, unsigned base) {
+static uint64_t coder_response_read_number(const char *s, unsigned base) {
     uint64_t n = 0;
     if (!*s)
         return UINT64_MAX;
@@ -45,18 +45,18 @@ static int read_status(struct response *r, const char *line, struct err *err) {
     bool known = strncmp(line, "HTTP/1.1 ", 9) == 0 || strncmp(line, "HTTP/1.0 ", 9) == 0;
     if (!known || !isdigit((unsigned char)line[9]) || !isdigit((unsigned char)line[10]) ||
         !isdigit((unsigned char)line[11]) || (line[12] != 0 && line[12] != ' '))
-        return malformed(err, "its first line");
+        return coder_response_malformed(err, "its first line");
     r->status = (line[9] - '0') * 100 + (line[10] - '0') * 10 + (line[11] - '0');
     if (r->status < 100)
-        return malformed(err, "its status");
+        return coder_response_malformed(err, "its status");
     r->state = RESPONSE_FIELDS;
     return 0;
 }
 
 static int read_length(struct response *r, const char *value, struct err *err) {
-    uint64_t n = read_number(value, 10);
+    uint64_t n = coder_response_read_number(value, 10);
     if (n == UINT64_MAX || (r->has_length && n != r->left))
-        return malformed(err, "its length");
+        return coder_response_malformed(err, "its length");
     r->has_length = true;
     r->left = n;
     return 0;
@@ -65,7 +65,7 @@ static int read_length(struct response *r, const char *value, struct err *err) {
 static int read_field(struct response *r, char *line, struct err *err) {
     char *colon = strchr(line, ':');
     if (!colon || colon == line || strcspn(line, " \t") < (size_t)(colon - line))
-        return malformed(err, "a header field");
+        return coder_response_malformed(err, "a header field");
     *colon = 0;
     char *value = colon + 1 + strspn(colon + 1, " \t");
     size_t n = strlen(value);
@@ -75,13 +75,13 @@ static int read_field(struct response *r, char *line, struct err *err) {
         return read_length(r, value, err);
     if (strcasecmp(line, "transfer-encoding") == 0) {
         if (strcasecmp(value, "chunked") != 0 || r->chunked)
-            return malformed(err, "a transfer encoding that was not asked for");
+            return coder_response_malformed(err, "a transfer encoding that was not asked for");
         r->chunked = true;
     } else if (strcasecmp(line, "content-encoding") == 0 && strcasecmp(value, "identity") != 0) {
-        return malformed(err, "a content encoding that was not asked for");
+        return coder_response_malformed(err, "a content encoding that was not asked for");
     } else if (strcasecmp(line, "retry-after") == 0) {
         /* A date is not read: then the usual waits are kept. */
-        uint64_t s = read_number(value, 10);
+        uint64_t s = coder_response_read_number(value, 10);
         if (s != UINT64_MAX)
             r->retry_after_ms = (int64_t)MIN(s, (uint64_t)RETRY_AFTER_MAX_S) * 1000;
     } else if (strcasecmp(line, "x-should-retry") == 0) {
@@ -92,10 +92,10 @@ static int read_field(struct response *r, char *line, struct err *err) {
 
 static int end_head(struct response *r, struct err *err) {
     if (r->chunked && r->has_length)
-        return malformed(err, "two lengths");
+        return coder_response_malformed(err, "two lengths");
     if (r->status < 200) { /* the real one follows */
         if (r->status == 101)
-            return malformed(err, "another protocol");
+            return coder_response_malformed(err, "another protocol");
         r->state = RESPONSE_STATUS;
         r->has_length = r->chunked = false;
         return 0;
@@ -113,30 +113,31 @@ static int end_head(struct response *r, struct err *err) {
 
 static int read_chunk_size(struct response *r, char *line, struct err *err) {
     line[strcspn(line, "; \t")] = 0;
-    r->left = read_number(line, 16);
+    r->left = coder_response_read_number(line, 16);
     if (r->left == UINT64_MAX)
-        return malformed(err, "the size of a chunk");
+        return coder_response_malformed(err, "the size of a chunk");
     r->state = r->left == 0 ? RESPONSE_TRAILERS : RESPONSE_CHUNK;
     return 0;
 }
 
-static int end_line(struct response *r, struct err *err) {
+static int coder_response_end_line(struct response *r, struct err *err) {
     size_t n = r->line.len;
     char *line = r->line.data;
     if (n > 0 && line[n - 1] == '\r')
         line[--n] = 0;
     if (n > 0 && strlen(line) != n)
-        return malformed(err, "a NUL");
+        return coder_response_malformed(err, "a NUL");
     switch (r->state) {
     case RESPONSE_STATUS:
         return read_status(r, n ? line : "", err);
     case RESPONSE_FIELDS:
         return n ? read_field(r, line, err) : end_head(r, err);
     case RESPONSE_CHUNK_SIZE:
-        return n ? read_chunk_size(r, line, err) : malformed(err, "the size of a chunk");
+        return n ? read_chunk_size(r, line, err)
+                 : coder_response_malformed(err, "the size of a chunk");
     case RESPONSE_CHUNK_END:
         r->state = RESPONSE_CHUNK_SIZE;
-        return n ? malformed(err, "the end of a chunk") : 0;
+        return n ? coder_response_malformed(err, "the end of a chunk") : 0;
     default: /* RESPONSE_TRAILERS: nothing in them is of use */
         if (n == 0)
             r->state = RESPONSE_DONE;
@@ -152,15 +153,16 @@ static ssize_t feed_line(struct response *r, const char *data, size_t len, struc
         r->state == RESPONSE_STATUS || r->state == RESPONSE_FIELDS || r->state == RESPONSE_TRAILERS;
     r->head_bytes += head ? n + 1 : 0;
     if (r->head_bytes > HEAD_MAX || !buf_add(&r->line, data, n))
-        return malformed(err, "a head that is too long");
+        return coder_response_malformed(err, "a head that is too long");
     if (!end)
         return (ssize_t)n;
-    int rc = end_line(r, err);
+    int rc = coder_response_end_line(r, err);
     buf_clear(&r->line);
     return rc < 0 ? rc : (ssize_t)n + 1;
 }
 
-static ssize_t feed_body(struct response *r, const char *data, size_t len, struct err *err) {
+static ssize_t coder_response_feed_body(struct response *r, const char *data, size_t len,
+                                        struct err *err) {
     bool counted = r->state != RESPONSE_REST;
     size_t n = counted ? (size_t)MIN((uint64_t)len, r->left) : len;
     if (!buf_add(&r->body, data, n))
@@ -178,7 +180,8 @@ int response_feed(struct response *r, const char *data, size_t len, struct err *
     while (len > 0 && r->state != RESPONSE_DONE) {
         bool body =
             r->state == RESPONSE_LENGTH || r->state == RESPONSE_REST || r->state == RESPONSE_CHUNK;
-        ssize_t n = body ? feed_body(r, data, len, err) : feed_line(r, data, len, err);
+        ssize_t n =
+            body ? coder_response_feed_body(r, data, len, err) : feed_line(r, data, len, err);
         if (n < 0)
             return (int)n;
         data += n;

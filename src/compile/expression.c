@@ -28,7 +28,7 @@ static bool read_spread(struct plain_reader *r) {
 }
 
 /* From the bracket on; an array may have holes. */
-static bool read_list(struct plain_reader *r, uint32_t end) {
+static bool expression_read_list(struct plain_reader *r, uint32_t end) {
     if (!reader_take(r))
         return false;
     while (!reader_is_mark(r, end)) {
@@ -53,7 +53,7 @@ static bool read_optional(struct plain_reader *r) {
     if (!reader_take(r))
         return false;
     if (reader_is_mark(r, '('))
-        return read_list(r, ')');
+        return expression_read_list(r, ')');
     return reader_is_mark(r, '[') ? read_index(r) : read_member_name(r);
 }
 
@@ -69,7 +69,7 @@ static bool is_key(const struct plain_reader *r) {
 }
 
 /* A key, but none that may mean the prototype. */
-static bool read_key(struct plain_reader *r) {
+static bool expression_read_key(struct plain_reader *r) {
     if (reader_is_mark(r, '['))
         return reader_take(r) && reader_assignment(r) && reader_expect(r, ']');
     struct plain_text text = reader_text(r, &r->t);
@@ -85,12 +85,12 @@ static bool read_property(struct plain_reader *r) {
         return read_spread(r);
     bool name = reader_is_name(r);
     bool async = reader_is_word(r, WORD_ASYNC);
-    if (!read_key(r))
+    if (!expression_read_key(r))
         return false;
     if (reader_is_mark(r, ':'))
         return reader_take(r) && reader_assignment(r);
     if (async && !r->t.newline && is_key(r)) {
-        if (!read_key(r))
+        if (!expression_read_key(r))
             return false;
     } else {
         async = false;
@@ -123,7 +123,7 @@ static bool read_new(struct plain_reader *r) {
         if (reader_is_mark(r, '[') ? !read_index(r) : !(reader_take(r) && read_member_name(r)))
             return false;
     if (reader_is_mark(r, '('))
-        return read_list(r, ')');
+        return expression_read_list(r, ')');
     return !reader_is_mark(r, MARK2('?', '.')) && r->t.kind != TOKEN_TEMPLATE;
 }
 
@@ -143,7 +143,7 @@ static bool read_function_expression(struct plain_reader *r, bool async) {
     return reader_function(r, (struct plain_place){.function = true, .async = async});
 }
 
-static bool read_word(struct plain_reader *r) {
+static bool expression_read_word(struct plain_reader *r) {
     switch (r->t.symbol) {
     case WORD_THIS:
     case WORD_NULL:
@@ -189,7 +189,7 @@ static bool read_primary(struct plain_reader *r) {
     bool ok = false;
     r->shape = SHAPE_OTHER;
     if (kind == TOKEN_WORD)
-        return read_word(r);
+        return expression_read_word(r);
     if (kind == TOKEN_NUMBER || kind == TOKEN_STRING || kind == TOKEN_REGEX)
         return reader_take(r);
     if (kind == TOKEN_TEMPLATE)
@@ -197,7 +197,7 @@ static bool read_primary(struct plain_reader *r) {
     else if (mark == '(')
         ok = reader_take(r) && reader_expression(r) && reader_expect(r, ')');
     else if (mark == '[')
-        ok = read_list(r, ']');
+        ok = expression_read_list(r, ']');
     else if (mark == '{')
         ok = read_object(r);
     r->shape = SHAPE_OTHER;
@@ -205,13 +205,13 @@ static bool read_primary(struct plain_reader *r) {
 }
 
 /* One more link of a chain of members and calls; *ret_shape is what the chain is then. */
-static bool read_link(struct plain_reader *r, bool *optional, enum shape *ret_shape) {
+static bool expression_read_link(struct plain_reader *r, bool *optional, enum shape *ret_shape) {
     *ret_shape = SHAPE_OTHER;
     if (r->t.kind == TOKEN_TEMPLATE)
         return !*optional && read_template(r);
     switch (r->t.mark) {
     case '(':
-        return read_list(r, ')');
+        return expression_read_list(r, ')');
     case MARK2('?', '.'):
         *optional = true;
         return read_optional(r);
@@ -235,7 +235,7 @@ static bool read_chain(struct plain_reader *r) {
     bool optional = false;
     while (is_link(r)) {
         enum shape shape;
-        if (!read_link(r, &optional, &shape))
+        if (!expression_read_link(r, &optional, &shape))
             return false;
         r->shape = shape;
     }
@@ -399,7 +399,7 @@ static bool read_arrow_body(struct plain_reader *r) {
 }
 
 /* From the parameters on: an arrow function when `arrow`. */
-static bool read_whole(struct plain_reader *r, struct plain_place place, bool arrow) {
+static bool expression_read_whole(struct plain_reader *r, struct plain_place place, bool arrow) {
     struct plain_place outer = r->place;
     struct plain_scope scope = reader_open_scope(r);
     r->place = place;
@@ -414,7 +414,7 @@ static bool read_whole(struct plain_reader *r, struct plain_place place, bool ar
 }
 
 bool reader_function(struct plain_reader *r, struct plain_place place) {
-    return read_whole(r, place, false);
+    return expression_read_whole(r, place, false);
 }
 
 static bool read_arrow(struct plain_reader *r, bool async) {
@@ -422,7 +422,7 @@ static bool read_arrow(struct plain_reader *r, bool async) {
                                 .async = async,
                                 .super_call = r->place.super_call,
                                 .super_member = r->place.super_member};
-    return read_whole(r, place, true);
+    return expression_read_whole(r, place, true);
 }
 
 /* Whether what begins with the parenthesis that is next is surely the list of an arrow function.
@@ -566,7 +566,8 @@ static bool read_bound_property(struct plain_reader *r) {
         if (t.mark != ':')
             return reader_declare(r) && read_default_value(r);
     }
-    return read_key(r) && reader_expect(r, ':') && reader_binding(r) && read_default_value(r);
+    return expression_read_key(r) && reader_expect(r, ':') && reader_binding(r) &&
+           read_default_value(r);
 }
 
 static bool read_object_binding(struct plain_reader *r) {

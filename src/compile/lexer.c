@@ -21,7 +21,7 @@ static bool is_word(char c) {
 }
 
 /* The character n places on; 0 behind the end. */
-static char peek(const struct lexer *l, size_t n) {
+static char lexer_peek(const struct lexer *l, size_t n) {
     return l->len - l->at > n ? l->text[l->at + n] : 0;
 }
 
@@ -44,10 +44,10 @@ static bool skip_comment(struct lexer *l, bool *newline) {
 /* White space and comments. */
 static bool skip_between(struct lexer *l, bool *newline) {
     for (;;) {
-        char c = peek(l, 0);
-        if (c == '/' && peek(l, 1) == '/') {
+        char c = lexer_peek(l, 0);
+        if (c == '/' && lexer_peek(l, 1) == '/') {
             (void)skip_line(l);
-        } else if (c == '/' && peek(l, 1) == '*') {
+        } else if (c == '/' && lexer_peek(l, 1) == '*') {
             if (!skip_comment(l, newline))
                 return false;
         } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
@@ -61,7 +61,7 @@ static bool skip_between(struct lexer *l, bool *newline) {
 
 static bool skip_hex(struct lexer *l, size_t n) {
     for (; n > 0; n--)
-        if (!is_hex(peek(l, 0)))
+        if (!is_hex(lexer_peek(l, 0)))
             return false;
         else
             l->at++;
@@ -71,10 +71,11 @@ static bool skip_hex(struct lexer *l, size_t n) {
 /* After \u{ */
 static bool skip_code_point(struct lexer *l) {
     size_t n = 0;
-    while (n < 6 && is_hex(peek(l, n)))
+    while (n < 6 && is_hex(lexer_peek(l, n)))
         n++;
     /* Up to 10ffff; six digits that begin otherwise are zeros in front, which nobody writes. */
-    if (n == 0 || peek(l, n) != '}' || (n == 6 && (peek(l, 0) != '1' || peek(l, 1) != '0')))
+    if (n == 0 || lexer_peek(l, n) != '}' ||
+        (n == 6 && (lexer_peek(l, 0) != '1' || lexer_peek(l, 1) != '0')))
         return false;
     l->at += n + 1;
     return true;
@@ -82,13 +83,13 @@ static bool skip_code_point(struct lexer *l) {
 
 /* After the backslash, in a string or a template. */
 static bool skip_escape(struct lexer *l) {
-    char c = peek(l, 0);
-    if (l->at == l->len || (is_digit(c) && (c != '0' || is_digit(peek(l, 1)))))
+    char c = lexer_peek(l, 0);
+    if (l->at == l->len || (is_digit(c) && (c != '0' || is_digit(lexer_peek(l, 1)))))
         return false;
     l->at++;
     if (c == 'x')
         return skip_hex(l, 2);
-    if (c == 'u' && peek(l, 0) != '{')
+    if (c == 'u' && lexer_peek(l, 0) != '{')
         return skip_hex(l, 4);
     if (c == 'u') {
         l->at++;
@@ -99,7 +100,7 @@ static bool skip_escape(struct lexer *l) {
     return true;
 }
 
-static bool skip_string(struct lexer *l) {
+static bool lexer_skip_string(struct lexer *l) {
     char quote = l->text[l->at++];
     while (l->at < l->len) {
         char c = l->text[l->at++];
@@ -115,7 +116,7 @@ static struct token skip_template(struct lexer *l, size_t start) {
     struct token t = {.kind = TOKEN_TEMPLATE, .start = start};
     while (l->at < l->len) {
         char c = l->text[l->at++];
-        t.opens = c == '$' && peek(l, 0) == '{';
+        t.opens = c == '$' && lexer_peek(l, 0) == '{';
         if (c == '`' || t.opens) {
             l->at += t.opens;
             t.end = l->at;
@@ -129,37 +130,38 @@ static struct token skip_template(struct lexer *l, size_t start) {
 
 /* Digits, and _ between two of them. */
 static bool skip_digits(struct lexer *l) {
-    while (is_digit(peek(l, 0)))
-        l->at += 1 + (peek(l, 1) == '_' && is_digit(peek(l, 2)));
-    return peek(l, 0) != '_';
+    while (is_digit(lexer_peek(l, 0)))
+        l->at += 1 + (lexer_peek(l, 1) == '_' && is_digit(lexer_peek(l, 2)));
+    return lexer_peek(l, 0) != '_';
 }
 
 static bool skip_exponent(struct lexer *l) {
-    if (peek(l, 0) != 'e' && peek(l, 0) != 'E')
+    if (lexer_peek(l, 0) != 'e' && lexer_peek(l, 0) != 'E')
         return true;
-    l->at += 1 + (peek(l, 1) == '+' || peek(l, 1) == '-');
-    return is_digit(peek(l, 0)) && skip_digits(l);
+    l->at += 1 + (lexer_peek(l, 1) == '+' || lexer_peek(l, 1) == '-');
+    return is_digit(lexer_peek(l, 0)) && skip_digits(l);
 }
 
 static bool skip_number(struct lexer *l) {
-    if (peek(l, 0) == '0' && (peek(l, 1) == 'x' || peek(l, 1) == 'X')) {
+    if (lexer_peek(l, 0) == '0' && (lexer_peek(l, 1) == 'x' || lexer_peek(l, 1) == 'X')) {
         l->at += 2;
-        if (!is_hex(peek(l, 0)))
+        if (!is_hex(lexer_peek(l, 0)))
             return false;
-        while (is_hex(peek(l, 0)))
+        while (is_hex(lexer_peek(l, 0)))
             l->at++;
-        return !is_word(peek(l, 0));
+        return !is_word(lexer_peek(l, 0));
     }
-    if (peek(l, 0) == '0' && is_word(peek(l, 1)) && peek(l, 1) != 'e' && peek(l, 1) != 'E')
+    if (lexer_peek(l, 0) == '0' && is_word(lexer_peek(l, 1)) && lexer_peek(l, 1) != 'e' &&
+        lexer_peek(l, 1) != 'E')
         return false;
     if (!skip_digits(l))
         return false;
-    if (peek(l, 0) == '.') {
+    if (lexer_peek(l, 0) == '.') {
         l->at++;
         if (!skip_digits(l))
             return false;
     }
-    return skip_exponent(l) && !is_word(peek(l, 0)) && peek(l, 0) != '\\';
+    return skip_exponent(l) && !is_word(lexer_peek(l, 0)) && lexer_peek(l, 0) != '\\';
 }
 
 /* How many characters the mark has; 0: there is none. */
@@ -168,7 +170,7 @@ static size_t mark_len(const struct lexer *l) {
         ">>>=", "...", "===", "!==", "**=", "<<=", ">>=", ">>>",  "&&=", "||=", "\?\?=",
         "=>",   "==",  "!=",  "<=",  ">=",  "&&",  "||",  "\?\?", "?.",  "++",  "--",
         "+=",   "-=",  "*=",  "/=",  "%=",  "&=",  "|=",  "^=",   "<<",  ">>",  "**"};
-    char c = peek(l, 0);
+    char c = lexer_peek(l, 0);
     if (c == 0)
         return 0;
     if (strchr("{}()[];,~:", c))
@@ -177,7 +179,7 @@ static size_t mark_len(const struct lexer *l) {
         size_t n = strlen(marks[i]);
         if (marks[i][0] == c && l->len - l->at >= n && memcmp(l->text + l->at, marks[i], n) == 0)
             /* a?.5:b */
-            return n == 2 && c == '?' && marks[i][1] == '.' && is_digit(peek(l, 2)) ? 1 : n;
+            return n == 2 && c == '?' && marks[i][1] == '.' && is_digit(lexer_peek(l, 2)) ? 1 : n;
     }
     return strchr(".<>=!+-*/%&|^?", c) ? 1 : 0;
 }
@@ -188,27 +190,27 @@ static bool skip_mark(struct lexer *l, uint32_t *ret_mark) {
         return false;
     uint32_t mark = 0;
     for (size_t i = 0; i < n; i++)
-        mark = mark << 8 | (unsigned char)peek(l, i);
+        mark = mark << 8 | (unsigned char)lexer_peek(l, i);
     l->at += n;
     *ret_mark = mark;
     return true;
 }
 
-static bool read_word(struct lexer *l, struct token *t) {
-    while (is_word(peek(l, 0)))
+static bool lexer_read_word(struct lexer *l, struct token *t) {
+    while (is_word(lexer_peek(l, 0)))
         l->at++;
-    char c = peek(l, 0);
+    char c = lexer_peek(l, 0);
     t->symbol = symbols_add(l->symbols, l->text + t->start, l->at - t->start);
     return t->symbol != SYMBOL_NONE && c != '\\' && (unsigned char)c < 0x80;
 }
 
 static enum token_kind read_token(struct lexer *l, struct token *t) {
-    char c = peek(l, 0);
+    char c = lexer_peek(l, 0);
     if (is_word_start(c))
-        return read_word(l, t) ? TOKEN_WORD : TOKEN_BAD;
+        return lexer_read_word(l, t) ? TOKEN_WORD : TOKEN_BAD;
     if (c == '"' || c == '\'')
-        return skip_string(l) ? TOKEN_STRING : TOKEN_BAD;
-    if (is_digit(c) || (c == '.' && is_digit(peek(l, 1))))
+        return lexer_skip_string(l) ? TOKEN_STRING : TOKEN_BAD;
+    if (is_digit(c) || (c == '.' && is_digit(lexer_peek(l, 1))))
         return skip_number(l) ? TOKEN_NUMBER : TOKEN_BAD;
     return skip_mark(l, &t->mark) ? TOKEN_MARK : TOKEN_BAD;
 }
@@ -257,13 +259,13 @@ struct token lexer_regex(struct lexer *l, const struct token *t) {
     l->at++;
     static const char flags[] = "dgimsy";
     unsigned seen = 0;
-    for (char c; is_word(c = peek(l, 0)); l->at++) {
+    for (char c; is_word(c = lexer_peek(l, 0)); l->at++) {
         const char *flag = strchr(flags, c);
         if (!flag || (seen & 1U << (flag - flags)))
             return r;
         seen |= 1U << (flag - flags);
     }
-    if (peek(l, 0) == '\\' || (unsigned char)peek(l, 0) >= 0x80)
+    if (lexer_peek(l, 0) == '\\' || (unsigned char)lexer_peek(l, 0) >= 0x80)
         return r;
     r.kind = TOKEN_REGEX;
     r.end = l->at;

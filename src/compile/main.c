@@ -36,7 +36,6 @@ enum {
     PACE_MS = 256,            /* between two rounds, while others have work */
     LATE_NS = 600000,         /* to be woken takes less where nobody else runs */
     HELD_NS = 50000,          /* so does whatever interrupts a round there */
-    MEMORY_BYTES = 1 << 30,   /* beyond what the engine has reserved at start */
     GARBAGE_BYTES = 64 << 20, /* of requests, between two full collections */
 };
 
@@ -79,8 +78,9 @@ static void set_budget(uint32_t ms) {
     budget.spent = false;
 }
 
-static JSValueRef on_is_spent(JSContextRef ctx, JSObjectRef fn, JSObjectRef this_object, size_t n,
-                              const JSValueRef args[], JSValueRef *exception) {
+static JSValueRef compile_main_on_is_spent(JSContextRef ctx, JSObjectRef fn,
+                                           JSObjectRef this_object, size_t n,
+                                           const JSValueRef args[], JSValueRef *exception) {
     (void)fn, (void)this_object, (void)n, (void)args, (void)exception;
     budget.spent = budget.until_ns > 0 && cpu_ns() > budget.until_ns;
     return JSValueMakeBoolean(ctx, budget.spent);
@@ -118,7 +118,8 @@ static char *to_utf8(JSContextRef ctx, JSValueRef v, size_t *ret_len) {
 
 /* The request's text must be a NUL-terminated copy. Returns the response, or NULL if the compiler
  * threw, which it never should. */
-static char *compile(JSGlobalContextRef ctx, JSObjectRef fn, const char *request, size_t *ret_len) {
+static char *compile_main_compile(JSGlobalContextRef ctx, JSObjectRef fn, const char *request,
+                                  size_t *ret_len) {
     JSStringRef s = JSStringCreateWithUTF8CString(request);
     JSValueRef arg = JSValueMakeString(ctx, s);
     JSStringRelease(s);
@@ -128,7 +129,7 @@ static char *compile(JSGlobalContextRef ctx, JSObjectRef fn, const char *request
 }
 
 /* Compiles the example of this round. */
-static char *warm(JSGlobalContextRef ctx, JSObjectRef fn, int round, size_t *ret_len) {
+static char *compile_main_warm(JSGlobalContextRef ctx, JSObjectRef fn, int round, size_t *ret_len) {
     const char *from = round % 4 == 3 ? warm_typed : warm_plain;
     char name[16];
     (void)snprintf(name, sizeof(name), "%d", 1000 + round);
@@ -139,7 +140,7 @@ static char *warm(JSGlobalContextRef ctx, JSObjectRef fn, int round, size_t *ret
         (void)buf_add(&b, name, strlen(name));
     }
     (void)buf_add(&b, from, strlen(from));
-    return compile(ctx, fn, b.data, ret_len);
+    return compile_main_compile(ctx, fn, b.data, ret_len);
 }
 
 static int start_engine(int rounds, JSGlobalContextRef *ret_ctx, JSObjectRef *ret_fn,
@@ -152,7 +153,7 @@ static int start_engine(int rounds, JSGlobalContextRef *ret_ctx, JSObjectRef *re
     JSValueRef exception = NULL;
     JSStringRef is_spent = JSStringCreateWithUTF8CString("__isSpent");
     JSObjectSetProperty(ctx, JSContextGetGlobalObject(ctx), is_spent,
-                        JSObjectMakeFunctionWithCallback(ctx, is_spent, on_is_spent),
+                        JSObjectMakeFunctionWithCallback(ctx, is_spent, compile_main_on_is_spent),
                         kJSPropertyAttributeNone, NULL);
     JSStringRelease(is_spent);
     JSStringRef source = JSStringCreateWithUTF8CString(compile_js);
@@ -167,7 +168,7 @@ static int start_engine(int rounds, JSGlobalContextRef *ret_ctx, JSObjectRef *re
     JSValueProtect(ctx, *ret_fn);
     for (int i = 0; i < rounds; i++) {
         size_t len = 0;
-        char *out = warm(ctx, *ret_fn, i, &len);
+        char *out = compile_main_warm(ctx, *ret_fn, i, &len);
         bool ok = out && strncmp(out, "{\"ok\":true", 10) == 0;
         if (!ok)
             (void)err_set(err, ERR_INTERNAL, "the compiler fails on its own example: %.300s",
@@ -182,15 +183,42 @@ static int start_engine(int rounds, JSGlobalContextRef *ret_ctx, JSObjectRef *re
     return 0;
 }
 
+/* Open for life: no file can be opened later. */
+static int statm_fd = -1;
+static uint64_t base_bytes; /* of addresses, when it was ready */
+
 static uint64_t address_space_now(void) {
     char text[64];
-    _cleanup_(close) int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : -1;
+    ssize_t n = statm_fd >= 0 ? pread(statm_fd, text, sizeof(text) - 1, 0) : -1;
     text[n > 0 ? n : 0] = 0;
     return strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static int answer(uint64_t id, const char *response, size_t len) {
+/* The engine traps, or aborts, when it gets no more memory. */
+static void compile_on_crash(int sig) {
+    (void)sig;
+    bool much = address_space_now() > base_bytes + COMPILE_MEMORY_BYTES / 2;
+    _exit(base_bytes && much ? COMPILE_EXIT_MEMORY : COMPILE_EXIT_CRASH);
+}
+
+/* In the place of libc's, which would send a signal: that is forbidden here, and the kernel would
+ * call it a bad system call. */
+void abort(void) {
+    compile_on_crash(SIGABRT);
+    _exit(COMPILE_EXIT_CRASH);
+}
+
+static void catch_crashes(void) {
+    static char stack[65536];
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};
+    stack_t alternate = {.ss_sp = stack, .ss_size = sizeof(stack)};
+    struct sigaction sa = {.sa_handler = compile_on_crash, .sa_flags = SA_ONSTACK};
+    (void)sigaltstack(&alternate, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+        (void)sigaction(signals[i], &sa, NULL);
+}
+
+static int compile_main_answer(uint64_t id, const char *response, size_t len) {
     if (budget.spent)
         return wire_send(CHANNEL_FD, &(struct wire_out){.id = id, .type = COMPILE_SPENT});
     static const char failed[] =
@@ -229,7 +257,7 @@ static void wait_warming_up(JSGlobalContextRef ctx, JSObjectRef fn, int *rounds)
         from = clock_mono_ns();
         cpu_from = clock_cpu_ns();
         size_t len = 0;
-        free(warm(ctx, fn, WARM_ROUNDS + --*rounds, &len));
+        free(compile_main_warm(ctx, fn, WARM_ROUNDS + --*rounds, &len));
         met = held_ns(from, cpu_from) > HELD_NS || met;
         wait_ms = met ? PACE_MS : MAX(wait_ms * 3 / 4, 1);
     }
@@ -243,7 +271,7 @@ struct compile_engine {
     size_t garbage;
 };
 
-static int on_request(struct compile_engine *c, const struct wire_frame *f) {
+static int compile_main_on_request(struct compile_engine *c, const struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     set_budget(unpack_u32(&u));
@@ -254,10 +282,10 @@ static int on_request(struct compile_engine *c, const struct wire_frame *f) {
         quick_compile((const char *)u.at, (size_t)(u.end - u.at), &len);
     if (!response) {
         _cleanup_(free) char *request = xstrndup((const char *)u.at, (size_t)(u.end - u.at));
-        response = compile(c->ctx, c->fn, request, &len);
+        response = compile_main_compile(c->ctx, c->fn, request, &len);
         c->garbage += f->len + len;
     }
-    int rc = answer(f->id, response, len);
+    int rc = compile_main_answer(f->id, response, len);
     set_budget(0); /* what it does on its own account has none */
     if (c->garbage > GARBAGE_BYTES) {
         c->garbage = 0;
@@ -266,7 +294,7 @@ static int on_request(struct compile_engine *c, const struct wire_frame *f) {
     return rc;
 }
 
-static int serve(struct compile_engine *c, struct err *err) {
+static int compile_main_serve(struct compile_engine *c, struct err *err) {
     struct wire_reader reader;
     wire_reader_init(&reader, COMPILE_HEAD_SIZE + COMPILE_FRAME_MAX);
     int rc = 0;
@@ -279,7 +307,7 @@ static int serve(struct compile_engine *c, struct err *err) {
             rc = wire_recv(&reader, CHANNEL_FD, err);
         } else if (rc > 0) {
             wire_frame_finish(&f);
-            if (f.type == COMPILE_REQUEST && on_request(c, &f) < 0)
+            if (f.type == COMPILE_REQUEST && compile_main_on_request(c, &f) < 0)
                 break;
         }
     }
@@ -287,7 +315,7 @@ static int serve(struct compile_engine *c, struct err *err) {
     return rc == -ERR_CANCELLED ? 0 : rc;
 }
 
-static int run(bool cold, struct err *err) {
+static int compile_main_run(bool cold, struct err *err) {
     struct lock lock;
     JSGlobalContextRef ctx = NULL;
     JSObjectRef fn = NULL;
@@ -300,7 +328,8 @@ static int run(bool cold, struct err *err) {
         (void)dup2(error_fd, STDERR_FILENO);
     }
     fd_close(&error_fd);
-    struct lock_limits limits = {.address_space_bytes = address_space_now() + MEMORY_BYTES,
+    base_bytes = address_space_now();
+    struct lock_limits limits = {.address_space_bytes = base_bytes + COMPILE_MEMORY_BYTES,
                                  .cpu_s = UINT32_MAX};
     if (rc == 0)
         rc = lock_seal(&lock, err);
@@ -312,7 +341,7 @@ static int run(bool cold, struct err *err) {
         return rc;
     (void)wire_send(CHANNEL_FD, &(struct wire_out){.type = COMPILE_READY});
     struct compile_engine c = {.ctx = ctx, .fn = fn, .idle_rounds = cold ? 0 : IDLE_ROUNDS};
-    return serve(&c, err);
+    return compile_main_serve(&c, err);
 }
 
 int main(int argc, char **argv) {
@@ -321,8 +350,10 @@ int main(int argc, char **argv) {
     (void)sigaction(SIGPIPE, &ignore, NULL);
     log_init("cay-compile", LOG_LEVEL_INFO);
     set_options();
+    statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    catch_crashes();
     struct err err = {0};
-    int rc = run(argc > 1 && strcmp(argv[1], "--cold") == 0, &err);
+    int rc = compile_main_run(argc > 1 && strcmp(argv[1], "--cold") == 0, &err);
     if (rc < 0) {
         log_error("compile.failed", "error", err.message);
         _exit(err_exit_status(err.code));

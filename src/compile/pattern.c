@@ -14,7 +14,7 @@ struct pattern_scan {
     bool atom; /* what was read last can be repeated */
 };
 
-static bool take(struct pattern_scan *s, char c) {
+static bool pattern_take(struct pattern_scan *s, char c) {
     if (s->at == s->end || *s->at != c)
         return false;
     s->at++;
@@ -22,7 +22,7 @@ static bool take(struct pattern_scan *s, char c) {
 }
 
 /* After the backslash: a class, a character or, outside of a class, an assertion. */
-static bool scan_escape(struct pattern_scan *s) {
+static bool pattern_scan_escape(struct pattern_scan *s) {
     if (s->at == s->end)
         return false;
     unsigned char c = (unsigned char)*s->at++;
@@ -34,7 +34,7 @@ static bool scan_escape(struct pattern_scan *s) {
 static bool scan_member(struct pattern_scan *s) {
     unsigned char low = (unsigned char)*s->at++;
     if (low == '\\')
-        return s->at < s->end && *s->at != 'B' && scan_escape(s);
+        return s->at < s->end && *s->at != 'B' && pattern_scan_escape(s);
     if (low >= 0x80 || s->end - s->at < 2 || s->at[0] != '-' || s->at[1] == ']')
         return low < 0x80;
     unsigned char high = (unsigned char)s->at[1];
@@ -43,7 +43,7 @@ static bool scan_member(struct pattern_scan *s) {
 }
 
 static bool scan_class(struct pattern_scan *s) {
-    (void)take(s, '^');
+    (void)pattern_take(s, '^');
     while (s->at < s->end && *s->at != ']') {
         bool escaped = *s->at == '\\';
         if (!scan_member(s))
@@ -53,7 +53,7 @@ static bool scan_class(struct pattern_scan *s) {
             return false;
     }
     s->atom = true;
-    return take(s, ']');
+    return pattern_take(s, ']');
 }
 
 static bool scan_count(struct pattern_scan *s, unsigned *ret) {
@@ -74,23 +74,24 @@ static bool scan_counts(struct pattern_scan *s) {
     unsigned high;
     if (!scan_count(s, &low))
         return false;
-    if (take(s, ',') && s->at < s->end && *s->at != '}' && (!scan_count(s, &high) || high < low))
+    if (pattern_take(s, ',') && s->at < s->end && *s->at != '}' &&
+        (!scan_count(s, &high) || high < low))
         return false;
-    return take(s, '}');
+    return pattern_take(s, '}');
 }
 
 static bool scan_repeat(struct pattern_scan *s, char c) {
     if (!s->atom || (c == '{' && !scan_counts(s)))
         return false;
-    (void)take(s, '?');
+    (void)pattern_take(s, '?');
     s->atom = false;
     return true;
 }
 
 static bool open_group(struct pattern_scan *s) {
     bool look = false;
-    if (take(s, '?') && !take(s, ':')) {
-        look = take(s, '=') || take(s, '!');
+    if (pattern_take(s, '?') && !pattern_take(s, ':')) {
+        look = pattern_take(s, '=') || pattern_take(s, '!');
         if (!look)
             return false;
     }
@@ -123,7 +124,7 @@ static bool scan_one(struct pattern_scan *s) {
     case '[':
         return scan_class(s);
     case '\\':
-        return scan_escape(s);
+        return pattern_scan_escape(s);
     case '*':
     case '+':
     case '?':

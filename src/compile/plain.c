@@ -88,7 +88,7 @@ static bool read_import(struct plain_reader *r) {
 
 /* An export without a name: `export default` becomes the beginning of an object, which ends at
  * `end`. */
-static bool hold(struct plain_reader *r, size_t start, size_t end, bool declaration) {
+static bool plain_hold(struct plain_reader *r, size_t start, size_t end, bool declaration) {
     bool closed = !declaration && r->lexer.text[end - 1] == ';';
     struct plain_text name = {"default", 7};
     r->out->has_holder = true;
@@ -122,7 +122,7 @@ static bool read_default(struct plain_reader *r, size_t start) {
     bool async = reader_is_async_function(r);
     if (!class && !async && !reader_is_word(r, WORD_FUNCTION))
         return reader_assignment(r) && reader_end_statement(r) &&
-               hold(r, start, r->last_end, false);
+               plain_hold(r, start, r->last_end, false);
     struct lexer there = r->lexer;
     struct token name = lexer_next(&there);
     if (async)
@@ -133,7 +133,7 @@ static bool read_default(struct plain_reader *r, size_t start) {
         return false;
     struct plain_place place = {.function = true, .async = async};
     return (class ? reader_class(r) : reader_function(r, place)) &&
-           hold(r, start, r->last_end, true);
+           plain_hold(r, start, r->last_end, true);
 }
 
 static bool read_export(struct plain_reader *r) {
@@ -150,7 +150,7 @@ static bool read_export(struct plain_reader *r) {
     return ok;
 }
 
-static bool read_module(struct plain_reader *r) {
+static bool plain_read_module(struct plain_reader *r) {
     while (r->t.kind != TOKEN_END) {
         bool ok = reader_is_word(r, WORD_IMPORT)   ? read_import(r)
                   : reader_is_word(r, WORD_EXPORT) ? read_export(r)
@@ -211,7 +211,7 @@ bool plain_read(const char *text, size_t len, struct plain *ret) {
     symbols_init(&r.symbols);
     buf_init(&r.undo, LIST_MAX_BYTES);
     r.lexer = (struct lexer){.text = text, .len = len, .symbols = &r.symbols};
-    bool ok = reader_take(&r) && read_module(&r) && is_settled(&r);
+    bool ok = reader_take(&r) && plain_read_module(&r) && is_settled(&r);
     buf_finish(&r.undo);
     symbols_finish(&r.symbols);
     return ok && (!ret->has_holder || holder_is_free(ret));

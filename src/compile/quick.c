@@ -62,7 +62,7 @@ struct quick {
     char *text;                        /* the decoded strings */
 };
 
-static bool is_same(struct plain_text a, const char *b) {
+static bool compile_quick_is_same(struct plain_text a, const char *b) {
     return strlen(b) == a.len && memcmp(a.text, b, a.len) == 0;
 }
 
@@ -73,7 +73,7 @@ struct quick_cursor {
     char *to; /* where the next decoded byte goes */
 };
 
-static bool take(struct quick_cursor *c, const char *text) {
+static bool compile_quick_take(struct quick_cursor *c, const char *text) {
     size_t n = strlen(text);
     if ((size_t)(c->end - c->at) < n || memcmp(c->at, text, n) != 0)
         return false;
@@ -109,7 +109,7 @@ static bool decode_sequence(struct quick_cursor *c) {
 
 static bool decode_string(struct quick_cursor *c, struct plain_text *ret) {
     char *from = c->to;
-    if (!take(c, "\""))
+    if (!compile_quick_take(c, "\""))
         return false;
     while (c->at < c->end && *c->at != '"') {
         unsigned char u = (unsigned char)*c->at;
@@ -124,7 +124,7 @@ static bool decode_string(struct quick_cursor *c, struct plain_text *ret) {
         }
     }
     *ret = (struct plain_text){from, (size_t)(c->to - from)};
-    return take(c, "\"");
+    return compile_quick_take(c, "\"");
 }
 
 /* A name whose path is itself, of a module in JavaScript. */
@@ -142,7 +142,7 @@ static bool name_is_plain(struct plain_text name) {
 static bool read_given(struct quick *q, struct quick_cursor *c) {
     struct quick_given g = {.module = -1};
     size_t n = PLAIN_COUNT(&q->given, g);
-    if (!decode_string(c, &g.name) || !take(c, ":") || !decode_string(c, &g.source) ||
+    if (!decode_string(c, &g.name) || !compile_quick_take(c, ":") || !decode_string(c, &g.source) ||
         !name_is_plain(g.name))
         return false;
     /* Not twice the same. */
@@ -150,26 +150,26 @@ static bool read_given(struct quick *q, struct quick_cursor *c) {
            buf_add(&q->given, &g, sizeof(g));
 }
 
-static bool read_request(struct quick *q, const char *request, size_t len,
-                         struct plain_text *ret_main) {
+static bool compile_quick_read_request(struct quick *q, const char *request, size_t len,
+                                       struct plain_text *ret_main) {
     q->text = xmalloc(len + 1);
     struct quick_cursor c = {request, request + len, q->text};
-    if (!take(&c, "{\"mainModule\":") || !decode_string(&c, ret_main) ||
-        !take(&c, ",\"modules\":{"))
+    if (!compile_quick_take(&c, "{\"mainModule\":") || !decode_string(&c, ret_main) ||
+        !compile_quick_take(&c, ",\"modules\":{"))
         return false;
     do {
         if (!read_given(q, &c))
             return false;
-    } while (take(&c, ","));
+    } while (compile_quick_take(&c, ","));
     size_t room = PLAIN_COUNT(&q->given, struct quick_given) + ARRAY_LEN(builtins);
     q->modules = xcalloc(room, sizeof(*q->modules));
-    return take(&c, "}}") && c.at == c.end;
+    return compile_quick_take(&c, "}}") && c.at == c.end;
 }
 
 /* --- the graph --- */
 
-static int add_module(struct quick *q, struct plain_text name,
-                      const struct quick_builtin *builtin) {
+static int compile_quick_add_module(struct quick *q, struct plain_text name,
+                                    const struct quick_builtin *builtin) {
     struct quick_module *m = &q->modules[q->nmodules];
     m->name = name;
     m->builtin = builtin;
@@ -179,15 +179,15 @@ static int add_module(struct quick *q, struct plain_text name,
 
 static int load_builtin(struct quick *q, size_t i) {
     if (q->built_in[i] < 0)
-        q->built_in[i] = add_module(
+        q->built_in[i] = compile_quick_add_module(
             q, (struct plain_text){builtins[i].name, strlen(builtins[i].name)}, &builtins[i]);
     return q->built_in[i];
 }
 
 /* The module that a specifier means, read if it is new; -1: it is not plain, or not there. */
-static int load(struct quick *q, struct plain_text specifier) {
+static int compile_quick_load(struct quick *q, struct plain_text specifier) {
     for (size_t i = 0; i < ARRAY_LEN(builtins); i++)
-        if (is_same(specifier, builtins[i].name))
+        if (compile_quick_is_same(specifier, builtins[i].name))
             return load_builtin(q, i);
     if (specifier.len > 2 && memcmp(specifier.text, "./", 2) == 0)
         specifier = (struct plain_text){specifier.text + 2, specifier.len - 2};
@@ -196,7 +196,7 @@ static int load(struct quick *q, struct plain_text specifier) {
         return -1;
     struct quick_given *g = PLAIN_AT(&q->given, struct quick_given, number - q->first);
     if (g->module < 0) {
-        g->module = add_module(q, g->name, NULL);
+        g->module = compile_quick_add_module(q, g->name, NULL);
         if (!plain_read(g->source.text, g->source.len, &q->modules[g->module].plain))
             return -1;
     }
@@ -209,7 +209,7 @@ static bool load_all(struct quick *q) {
         struct quick_module *m = &q->modules[i];
         const struct buf *requests = &m->plain.requests;
         for (size_t k = 0; k < PLAIN_COUNT(requests, struct plain_text); k++) {
-            int dep = load(q, *PLAIN_AT(requests, struct plain_text, k));
+            int dep = compile_quick_load(q, *PLAIN_AT(requests, struct plain_text, k));
             if (dep < 0 || !buf_add(&m->deps, &dep, sizeof(dep)))
                 return false;
         }
@@ -234,7 +234,7 @@ static bool is_cyclic(struct quick *q, int index) {
 static int find_export(const struct quick_module *m, struct plain_text name) {
     const struct buf *b = &m->plain.exports;
     for (size_t i = 0; m->builtin && i < m->builtin->count; i++)
-        if (is_same(name, m->builtin->names[i]))
+        if (compile_quick_is_same(name, m->builtin->names[i]))
             return (int)i;
     for (size_t i = 0; i < PLAIN_COUNT(b, struct plain_export); i++) {
         const struct plain_export *e = PLAIN_AT(b, struct plain_export, i);
@@ -264,7 +264,7 @@ static bool link_all(struct quick *q) {
 
 /* --- the response --- */
 
-static int slot_of(const struct quick_module *from, int slot) {
+static int compile_quick_slot_of(const struct quick_module *from, int slot) {
     /* Only the names that are used count. */
     return from->builtin ? __builtin_popcount(from->used & ((1U << slot) - 1)) : slot;
 }
@@ -275,7 +275,7 @@ static void write_edit(struct buf *out, const struct plain *m, const struct plai
         (void)buf_add_char(out, m->text[i] == '\n' || m->text[i] == '\r' ? m->text[i] : ' ');
 }
 
-static void write_body(struct buf *out, const struct plain *m) {
+static void compile_quick_write_body(struct buf *out, const struct plain *m) {
     size_t at = 0;
     for (size_t i = 0; i < PLAIN_COUNT(&m->edits, struct plain_edit); i++) {
         const struct plain_edit *e = PLAIN_AT(&m->edits, struct plain_edit, i);
@@ -287,7 +287,7 @@ static void write_body(struct buf *out, const struct plain *m) {
 }
 
 /* In UTF-16, which is what engines count. */
-static size_t units(const char *text, size_t len) {
+static size_t compile_quick_units(const char *text, size_t len) {
     size_t n = 0;
     for (size_t i = 0; i < len; i++)
         n += ((unsigned char)text[i] & 0xc0) != 0x80 ? 1 + ((unsigned char)text[i] >= 0xf0) : 0;
@@ -295,7 +295,7 @@ static size_t units(const char *text, size_t len) {
 }
 
 /* The columns that have moved: behind the head, and behind what closes the holder. */
-static void write_map(struct buf *out, const struct plain *m, size_t head) {
+static void compile_quick_write_map(struct buf *out, const struct plain *m, size_t head) {
     (void)buf_addf(out, "[1,0,%zu", head);
     for (size_t i = 0; i < PLAIN_COUNT(&m->edits, struct plain_edit); i++) {
         const struct plain_edit *e = PLAIN_AT(&m->edits, struct plain_edit, i);
@@ -307,8 +307,8 @@ static void write_map(struct buf *out, const struct plain *m, size_t head) {
             p = (const char *)memchr(p, '\n', (size_t)(line - p) + 1) + 1;
         size_t from = line ? (size_t)(line - m->text) + 1 : 0;
         size_t moved = strlen(e->text) + (line ? 0 : head);
-        (void)buf_addf(out, ",%zu,%zu,%zu", number, units(m->text + from, e->start - from) + moved,
-                       moved);
+        (void)buf_addf(out, ",%zu,%zu,%zu", number,
+                       compile_quick_units(m->text + from, e->start - from) + moved, moved);
     }
     (void)buf_add_char(out, ']');
 }
@@ -321,7 +321,7 @@ static void write_parameters(const struct quick *q, const struct plain *m, struc
         const struct plain_import *p = PLAIN_AT(b, struct plain_import, i);
         (void)buf_addf(code, "%s%.*s", i ? "," : "", (int)p->local.len, p->local.text);
         (void)buf_addf(args, "%s%d,%d,%d", i ? "," : "", ARG_VALUE, p->module,
-                       slot_of(&q->modules[p->module], p->slot));
+                       compile_quick_slot_of(&q->modules[p->module], p->slot));
     }
     if (!m->has_holder)
         return;
@@ -388,12 +388,12 @@ static bool write_module(const struct quick *q, const struct quick_module *m, st
     write_parameters(q, &m->plain, &code, &args);
     (void)buf_add_str(&code, "){\"use strict\";");
     size_t head = code.len;
-    write_body(&code, &m->plain);
+    compile_quick_write_body(&code, &m->plain);
     write_results(&m->plain, &code);
     (void)buf_add_str(out, "\"kind\":\"esm\",\"code\":");
     json_write_str(out, code.data, code.len);
     (void)buf_add_str(out, ",\"map\":");
-    write_map(out, &m->plain, head);
+    compile_quick_write_map(out, &m->plain, head);
     (void)buf_addf(out, ",\"args\":[%s]", args.data ? args.data : "");
     write_deps(m, out);
     if (m == &q->modules[0])
@@ -405,7 +405,8 @@ static void write_builtin(const struct quick_module *m, struct buf *out) {
     (void)buf_add_str(out, "\"kind\":\"builtin\",\"names\":[");
     for (size_t i = 0; i < m->builtin->count; i++)
         if (m->used & 1U << i)
-            (void)buf_addf(out, "%s\"%s\"", slot_of(m, (int)i) ? "," : "", m->builtin->names[i]);
+            (void)buf_addf(out, "%s\"%s\"", compile_quick_slot_of(m, (int)i) ? "," : "",
+                           m->builtin->names[i]);
     (void)buf_add_char(out, ']');
 }
 
@@ -427,9 +428,9 @@ static bool write_response(const struct quick *q, struct buf *out) {
 
 static bool link_program(struct quick *q, const char *request, size_t len) {
     struct plain_text main;
-    return len <= SOURCE_MAX_BYTES && read_request(q, request, len, &main) &&
-           symbols_find(&q->names, main.text, main.len) != SYMBOL_NONE && load(q, main) == 0 &&
-           !q->modules[0].builtin && load_all(q) && link_all(q);
+    return len <= SOURCE_MAX_BYTES && compile_quick_read_request(q, request, len, &main) &&
+           symbols_find(&q->names, main.text, main.len) != SYMBOL_NONE &&
+           compile_quick_load(q, main) == 0 && !q->modules[0].builtin && load_all(q) && link_all(q);
 }
 
 static void quick_finish(struct quick *q) {

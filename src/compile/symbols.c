@@ -16,7 +16,7 @@ static uint32_t hash_of(const char *text, size_t len) {
 }
 
 /* The slot of a word, or the free one where it belongs; NULL: too many others are in its way. */
-static uint32_t *slot_of(const struct symbols *s, const char *text, size_t len) {
+static uint32_t *symbols_slot_of(const struct symbols *s, const char *text, size_t len) {
     uint32_t mask = s->capacity - 1;
     uint32_t at = hash_of(text, len) & mask;
     for (int i = 0; i < PROBES_MAX; i++, at = (at + 1) & mask) {
@@ -30,17 +30,17 @@ static uint32_t *slot_of(const struct symbols *s, const char *text, size_t len) 
     return NULL;
 }
 
-static void allocate(struct symbols *s, uint32_t capacity) {
+static void symbols_allocate(struct symbols *s, uint32_t capacity) {
     s->capacity = capacity;
     s->slots = xcalloc(capacity, sizeof(*s->slots));
     s->list = xrealloc(s->list, capacity / 2 * sizeof(*s->list));
 }
 
-static bool grow(struct symbols *s) {
+static bool symbols_grow(struct symbols *s) {
     free(s->slots);
-    allocate(s, s->capacity * 2);
+    symbols_allocate(s, s->capacity * 2);
     for (uint32_t i = 0; i < s->count; i++) {
-        uint32_t *slot = slot_of(s, s->list[i].text, s->list[i].len);
+        uint32_t *slot = symbols_slot_of(s, s->list[i].text, s->list[i].len);
         if (!slot)
             return false;
         *slot = i + 1;
@@ -49,11 +49,11 @@ static bool grow(struct symbols *s) {
 }
 
 uint32_t symbols_add(struct symbols *s, const char *text, size_t len) {
-    uint32_t *slot = slot_of(s, text, len);
+    uint32_t *slot = symbols_slot_of(s, text, len);
     if (slot && *slot)
         return *slot - 1;
     if (slot && s->count == s->capacity / 2)
-        slot = grow(s) ? slot_of(s, text, len) : NULL;
+        slot = symbols_grow(s) ? symbols_slot_of(s, text, len) : NULL;
     if (!slot)
         return SYMBOL_NONE;
     s->list[s->count] = (struct symbol){.text = text, .len = (uint32_t)len};
@@ -62,7 +62,7 @@ uint32_t symbols_add(struct symbols *s, const char *text, size_t len) {
 }
 
 uint32_t symbols_find(const struct symbols *s, const char *text, size_t len) {
-    const uint32_t *slot = slot_of(s, text, len);
+    const uint32_t *slot = symbols_slot_of(s, text, len);
     return slot && *slot ? *slot - 1 : SYMBOL_NONE;
 }
 
@@ -74,7 +74,7 @@ void symbols_init(struct symbols *s) {
     } words[] = {WORDS_RESERVED(WORD_TEXT) WORDS_PLACED(WORD_TEXT)};
 #undef WORD_TEXT
     *s = (struct symbols){0};
-    allocate(s, CAPACITY_FIRST);
+    symbols_allocate(s, CAPACITY_FIRST);
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         (void)symbols_add(s, words[i].text, words[i].len);
 }

@@ -6,7 +6,8 @@
 
 enum { NAMED_MAX = 12 };
 
-static void name(struct buf *out, size_t *named, const char *before, const char *text) {
+static void egress_advice_name(struct buf *out, size_t *named, const char *before,
+                               const char *text) {
     if (*named < NAMED_MAX)
         (void)buf_addf(out, "%s%s%.*s", *named ? ", " : "", before, EGRESS_HOST_MAX + 8, text);
     else if (*named == NAMED_MAX)
@@ -20,14 +21,14 @@ void advice_write(const struct egress_policy *p, struct buf *out) {
                            "another way, will not change it. It may reach: ");
     for (size_t i = 0; i < p->nallow; i++) {
         _cleanup_(free) char *text = egress_allow_text(&p->allow[i]);
-        name(out, &named, "", text);
+        egress_advice_name(out, &named, "", text);
     }
     for (size_t i = 0; i < p->nroutes; i++) {
         const struct egress_route *r = &p->routes[i];
         if (r->api == EGRESS_API_NONE)
-            name(out, &named, "http://127.0.0.1:3128/_/", r->name);
+            egress_advice_name(out, &named, "http://127.0.0.1:3128/_/", r->name);
         for (size_t k = 0; r->api != EGRESS_API_NONE && k < r->models.n; k++)
-            name(out, &named, "the model ", r->models.items[k]);
+            egress_advice_name(out, &named, "the model ", r->models.items[k]);
     }
     (void)buf_add_str(out, named ? "." : "nothing.");
 }

@@ -22,7 +22,7 @@ struct fold {
     struct egress_event event; /* texts are owned */
 };
 
-static void send_event(struct line *b, const struct egress_event *e) {
+static void audit_send_event(struct line *b, const struct egress_event *e) {
     struct egress_event told = *e;
     struct buf out;
     told.sandbox = b->id;
@@ -33,25 +33,25 @@ static void send_event(struct line *b, const struct egress_event *e) {
     buf_finish(&out);
 }
 
-static bool is_same(const struct egress_event *a, const struct egress_event *b) {
+static bool audit_is_same(const struct egress_event *a, const struct egress_event *b) {
     return a->state == b->state && a->kind == b->kind && a->port == b->port &&
            a->status == b->status && a->cut == b->cut && strcmp(a->host, b->host) == 0 &&
            strcmp(a->method, b->method) == 0 && strcmp(a->route, b->route) == 0 &&
            strcmp(a->model, b->model) == 0 && strcmp(a->path, b->path) == 0;
 }
 
-static struct fold *find(struct line *b, const struct egress_event *e) {
+static struct fold *audit_find(struct line *b, const struct egress_event *e) {
     for (size_t i = 0; i < b->nfolds; i++)
-        if (is_same(&b->folds[i].event, e))
+        if (audit_is_same(&b->folds[i].event, e))
             return &b->folds[i];
     return NULL;
 }
 
-static char *cut(const char *text) {
+static char *audit_cut(const char *text) {
     return xstrndup(text, strnlen(text, EGRESS_TEXT_MAX));
 }
 
-static struct fold *add(struct line *b, const struct egress_event *e) {
+static struct fold *audit_add(struct line *b, const struct egress_event *e) {
     if (!b->folds)
         b->folds = xcalloc(FOLDS_MAX, sizeof(*b->folds));
     struct fold *f = &b->folds[b->nfolds++];
@@ -60,33 +60,33 @@ static struct fold *add(struct line *b, const struct egress_event *e) {
                                      .port = e->port,
                                      .status = e->status,
                                      .cut = e->cut,
-                                     .host = cut(e->host),
-                                     .method = cut(e->method),
-                                     .route = cut(e->route),
-                                     .model = cut(e->model),
-                                     .path = cut(e->path)};
+                                     .host = audit_cut(e->host),
+                                     .method = audit_cut(e->method),
+                                     .route = audit_cut(e->route),
+                                     .model = audit_cut(e->model),
+                                     .path = audit_cut(e->path)};
     return f;
 }
 
 /* The place where it is counted. A guest that varies what it asks for makes places coarser, first
  * without paths, then one for each state. */
-static struct fold *place(struct line *b, struct egress_event *e) {
+static struct fold *audit_place(struct line *b, struct egress_event *e) {
     static char none[] = "";
     static char any[] = "*";
     struct fold *f = NULL;
     if (e->state != EGRESS_REFUSED) {
-        f = find(b, e);
+        f = audit_find(b, e);
         if (!f && b->nfolds < FOLDS_EXACT)
-            f = add(b, e);
+            f = audit_add(b, e);
     }
     if (f)
         return f;
     if (*e->path)
         e->path = any;
-    f = find(b, e);
+    f = audit_find(b, e);
     /* One is left for each state. */
     if (!f && b->nfolds < FOLDS_MAX - 3)
-        f = add(b, e);
+        f = audit_add(b, e);
     if (f)
         return f;
     e->kind = EGRESS_KIND_NONE;
@@ -94,13 +94,13 @@ static struct fold *place(struct line *b, struct egress_event *e) {
     e->method = e->route = e->model = none;
     e->port = e->status = 0;
     e->cut = false;
-    f = find(b, e);
-    return f ? f : add(b, e);
+    f = audit_find(b, e);
+    return f ? f : audit_add(b, e);
 }
 
-static void fold(struct line *b, const struct egress_event *e) {
+static void audit_fold(struct line *b, const struct egress_event *e) {
     struct egress_event like = *e;
-    struct egress_event *f = &place(b, &like)->event;
+    struct egress_event *f = &audit_place(b, &like)->event;
     f->count++;
     f->number = f->count == 1 ? e->number : 0;
     f->time_ms = e->time_ms;
@@ -111,7 +111,7 @@ static void fold(struct line *b, const struct egress_event *e) {
     f->tokens_out += e->tokens_out;
     f->cost_nusd += e->cost_nusd;
     free(f->reason);
-    f->reason = cut(e->reason);
+    f->reason = audit_cut(e->reason);
     if (b->folds_told_ms == 0)
         b->folds_told_ms = clock_mono_ms();
 }
@@ -125,16 +125,16 @@ bool audit_tell(struct line *b, const struct egress_event *e, bool always) {
     b->usage_untold = true;
     if (always || (refused ? bucket_take(&b->refusals, rate / REFUSED_PART, rate)
                            : bucket_take(&b->events, rate, BURST * rate))) {
-        send_event(b, &told);
+        audit_send_event(b, &told);
         return true;
     }
-    fold(b, &told);
+    audit_fold(b, &told);
     return false;
 }
 
 void audit_flush(struct line *b) {
     for (size_t i = 0; i < b->nfolds; i++) {
-        send_event(b, &b->folds[i].event);
+        audit_send_event(b, &b->folds[i].event);
         egress_event_finish(&b->folds[i].event);
     }
     b->nfolds = 0;

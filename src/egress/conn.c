@@ -3,37 +3,48 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sm.h"
+#include "base/text.h"
 #include "egress/advice.h"
 #include "egress/internal.h"
 #include "http1/field.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LINGER_MS = 2000, ERROR_MAX = 4096 };
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b);
-static void run(struct conn *c);
+static void egress_conn_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b);
+static void egress_conn_run(struct egress_conn *c);
 
+#define ENDS (SM_TO(EGRESS_CONN_LINGER) | SM_TO(EGRESS_CONN_CLOSED))
 static const struct sm_state states[] = {
-    [CONN_HEAD] = {"head", SM_TO(CONN_BODY) | SM_TO(CONN_BUSY) | SM_TO(CONN_LINGER)},
-    [CONN_BODY] = {"body", SM_TO(CONN_BUSY) | SM_TO(CONN_SEND) | SM_TO(CONN_LINGER)},
-    [CONN_SEND] = {"send", SM_TO(CONN_BUSY) | SM_TO(CONN_LINGER)},
-    [CONN_BUSY] = {"busy", SM_TO(CONN_HEAD) | SM_TO(CONN_TUNNEL) | SM_TO(CONN_LINGER)},
-    [CONN_TUNNEL] = {"tunnel", SM_TO(CONN_LINGER)},
-    [CONN_LINGER] = {"linger", 0},
+    [EGRESS_CONN_HEAD] = {"head", SM_TO(EGRESS_CONN_BODY) | SM_TO(EGRESS_CONN_BUSY) | ENDS},
+    [EGRESS_CONN_BODY] = {"body", SM_TO(EGRESS_CONN_BUSY) | SM_TO(EGRESS_CONN_SEND) | ENDS},
+    [EGRESS_CONN_SEND] = {"send", SM_TO(EGRESS_CONN_BUSY) | ENDS},
+    [EGRESS_CONN_BUSY] = {"busy", SM_TO(EGRESS_CONN_HEAD) | SM_TO(EGRESS_CONN_TUNNEL) | ENDS},
+    [EGRESS_CONN_TUNNEL] = {"tunnel", ENDS},
+    [EGRESS_CONN_LINGER] = {"linger", SM_TO(EGRESS_CONN_CLOSED)},
+    [EGRESS_CONN_CLOSED] = {"closed", 0},
 };
 static const struct sm machine = {"guest's connection", states, ARRAY_LEN(states)};
 
-void conn_move(struct conn *c, enum conn_state to) {
+static bool egress_conn_is_over(const struct egress_conn *c) {
+    return c->state == EGRESS_CONN_LINGER || c->state == EGRESS_CONN_CLOSED;
+}
+
+void egress_conn_move(struct egress_conn *c, enum egress_conn_state to) {
     if (c->state != to)
         c->state = sm_next(&machine, c->state, to);
+    assert(c->state != EGRESS_CONN_TUNNEL || c->tunnel);
+    assert((c->state != EGRESS_CONN_HEAD && !egress_conn_is_over(c)) ||
+           (!c->forward && !c->tunnel));
 }
 
 /* --- life --- */
 
-void conn_unref(struct conn *c) {
+void egress_conn_unref(struct egress_conn *c) {
     if (--c->refs > 0)
         return;
     buf_finish(&c->in);
@@ -44,15 +55,15 @@ void conn_unref(struct conn *c) {
     free(c);
 }
 
-static void on_tcp_closed(uv_handle_t *h) {
-    conn_unref(h->data);
+static void egress_conn_on_tcp_closed(uv_handle_t *h) {
+    egress_conn_unref(h->data);
 }
 
-void conn_set_deadline(struct conn *c, uint32_t ms) {
+void egress_conn_set_deadline(struct egress_conn *c, uint32_t ms) {
     c->deadline_ms = ms > 0 ? clock_mono_ms() + ms : 0;
 }
 
-static bool tell(struct conn *c, enum egress_state state, bool always) {
+static bool egress_conn_tell(struct egress_conn *c, enum egress_state state, bool always) {
     c->event.state = state;
     c->event.reason = c->reason;
     c->event.route = c->route;
@@ -65,28 +76,27 @@ static bool tell(struct conn *c, enum egress_state state, bool always) {
     return audit_tell(c->line, &c->event, always);
 }
 
-void conn_tell_begun(struct conn *c) {
-    c->begun = true;
+void egress_conn_tell_begun(struct egress_conn *c) {
     c->begun_ms = clock_mono_ms();
-    c->singled = tell(c, EGRESS_BEGUN, false);
+    c->told = egress_conn_tell(c, EGRESS_BEGUN, false) ? TOLD_SINGLY : TOLD_FOLDED;
 }
 
-static void tell_ended(struct conn *c) {
-    if (!c->begun)
+static void tell_ended(struct egress_conn *c) {
+    if (c->told == TOLD_NOTHING)
         return;
-    c->begun = false;
     c->event.ms = (uint64_t)(clock_mono_ms() - c->begun_ms);
-    (void)tell(c, EGRESS_ENDED, c->singled);
+    (void)egress_conn_tell(c, EGRESS_ENDED, c->told == TOLD_SINGLY);
+    c->told = TOLD_NOTHING;
 }
 
 /* Gives the memory of the body back, also in the sandbox's account. */
-static void drop_body(struct conn *c) {
+static void drop_body(struct egress_conn *c) {
     (void)line_hold(c->line, c->held_bytes, 0);
     c->held_bytes = 0;
     buf_finish(&c->body);
 }
 
-static void end_request(struct conn *c) {
+static void end_request(struct egress_conn *c) {
     forward_close(c);
     tunnel_close(c);
     tell_ended(c);
@@ -99,37 +109,37 @@ static void end_request(struct conn *c) {
     c->model[0] = 0;
 }
 
-void conn_close(struct conn *c) {
-    if (c->closing)
+void egress_conn_close(struct egress_conn *c) {
+    if (c->state == EGRESS_CONN_CLOSED)
         return;
     end_request(c);
-    c->closing = true;
+    egress_conn_move(c, EGRESS_CONN_CLOSED);
     *c->link = c->next;
     if (c->next)
         c->next->link = c->link;
     c->line->nconns--;
-    uv_close((uv_handle_t *)&c->tcp, on_tcp_closed);
+    uv_close((uv_handle_t *)&c->tcp, egress_conn_on_tcp_closed);
 }
 
-void conn_cut(struct conn *c, const char *reason) {
-    if (c->begun)
-        (void)snprintf(c->reason, sizeof(c->reason), "%s", reason);
-    conn_close(c);
+void egress_conn_cut(struct egress_conn *c, const char *reason) {
+    if (c->told != TOLD_NOTHING)
+        (void)text_print(c->reason, sizeof(c->reason), "%s", reason);
+    egress_conn_close(c);
 }
 
-void conn_deny(struct conn *c, const char *reason, const void *last, size_t len) {
+void egress_conn_deny(struct egress_conn *c, const char *reason, const void *last, size_t len) {
     c->event.cut = true;
-    if (len > 0 && c->begun) {
-        (void)snprintf(c->reason, sizeof(c->reason), "%s", reason);
-        if (conn_write(c, last, len))
-            conn_answered(c, false); /* it goes when the guest has heard it */
+    if (len > 0 && c->told != TOLD_NOTHING) {
+        (void)text_print(c->reason, sizeof(c->reason), "%s", reason);
+        if (egress_conn_write(c, last, len))
+            egress_conn_answered(c, false); /* it goes when the guest has heard it */
         return;
     }
-    conn_cut(c, reason);
+    egress_conn_cut(c, reason);
 }
 
-void conn_accept(struct line *b) {
-    struct conn *c = xcalloc(1, sizeof(*c));
+void egress_conn_accept(struct line *b) {
+    struct egress_conn *c = xcalloc(1, sizeof(*c));
     struct egress *e = b->egress;
     c->line = b;
     c->refs = 1;
@@ -144,7 +154,7 @@ void conn_accept(struct line *b) {
     b->conns = c;
     b->nconns++;
     if (uv_accept((uv_stream_t *)&b->listener, (uv_stream_t *)&c->tcp) < 0) {
-        conn_close(c);
+        egress_conn_close(c);
         return;
     }
     (void)uv_tcp_nodelay(&c->tcp, 1);
@@ -153,68 +163,68 @@ void conn_accept(struct line *b) {
         struct err err;
         (void)err_set(&err, ERR_RATE, "this sandbox has %u connections open (limit connections)",
                       e->config.connections);
-        conn_refuse(c, &err, NULL);
+        egress_conn_refuse(c, &err, NULL);
         return;
     }
-    conn_set_deadline(c, e->config.head_timeout_ms);
-    conn_update_reading(c);
+    egress_conn_set_deadline(c, e->config.head_timeout_ms);
+    egress_conn_update_reading(c);
 }
 
 /* --- writing --- */
 
 struct guest_write {
     uv_write_t req;
-    struct conn *conn;
+    struct egress_conn *conn;
     size_t len;
     char data[];
 };
 
-static void on_shut(uv_shutdown_t *req, int status) {
-    struct conn *c = req->data;
+static void egress_conn_on_shut(uv_shutdown_t *req, int status) {
+    struct egress_conn *c = req->data;
     (void)status;
     free(req);
-    if (c->eof)
-        conn_close(c); /* both sides have said all */
-    conn_unref(c);
+    if (c->half == HALF_ENDED)
+        egress_conn_close(c); /* both sides have said all */
+    egress_conn_unref(c);
 }
 
-static void shut(struct conn *c) {
+static void egress_conn_shut(struct egress_conn *c) {
     uv_shutdown_t *req = xcalloc(1, sizeof(*req));
     req->data = c;
-    if (uv_shutdown(req, (uv_stream_t *)&c->tcp, on_shut) < 0)
+    if (uv_shutdown(req, (uv_stream_t *)&c->tcp, egress_conn_on_shut) < 0)
         free(req);
     else
         c->refs++;
 }
 
-static void on_written(uv_write_t *req, int status) {
+static void egress_conn_on_written(uv_write_t *req, int status) {
     struct guest_write *w = CONTAINER_OF(req, struct guest_write, req);
-    struct conn *c = w->conn;
+    struct egress_conn *c = w->conn;
     c->queued -= w->len;
     free(w);
     if (status < 0)
-        conn_cut(c, "the guest hung up");
-    else if (!c->closing && c->throttled && c->queued == 0) {
+        egress_conn_cut(c, "the guest hung up");
+    else if (c->state != EGRESS_CONN_CLOSED && c->throttled && c->queued == 0) {
         c->throttled = false;
         if (c->forward)
             forward_guest_drained(c);
         else if (c->tunnel)
             tunnel_guest_drained(c);
         else
-            conn_update_reading(c);
+            egress_conn_update_reading(c);
     }
-    conn_unref(c);
+    egress_conn_unref(c);
 }
 
-bool conn_write(struct conn *c, const void *data, size_t len) {
-    if (c->closing)
+bool egress_conn_write(struct egress_conn *c, const void *data, size_t len) {
+    if (c->state == EGRESS_CONN_CLOSED)
         return false;
     size_t done = 0;
     if (c->queued == 0 && len > 0) {
         uv_buf_t b = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
         int n = uv_try_write((uv_stream_t *)&c->tcp, &b, 1);
         if (n < 0 && n != UV_EAGAIN) {
-            conn_cut(c, "the guest hung up");
+            egress_conn_cut(c, "the guest hung up");
             return false;
         }
         done = n > 0 ? (size_t)n : 0;
@@ -226,9 +236,9 @@ bool conn_write(struct conn *c, const void *data, size_t len) {
     w->len = len - done;
     memcpy(w->data, (const char *)data + done, w->len);
     uv_buf_t b = uv_buf_init(w->data, (unsigned)w->len);
-    if (uv_write(&w->req, (uv_stream_t *)&c->tcp, &b, 1, on_written) < 0) {
+    if (uv_write(&w->req, (uv_stream_t *)&c->tcp, &b, 1, egress_conn_on_written) < 0) {
         free(w);
-        conn_cut(c, "the guest hung up");
+        egress_conn_cut(c, "the guest hung up");
         return false;
     }
     c->refs++;
@@ -239,16 +249,16 @@ bool conn_write(struct conn *c, const void *data, size_t len) {
 
 /* --- answers of our own --- */
 
-static int status_of(const struct err *err) {
+static int egress_conn_status_of(const struct err *err) {
     return err->code == ERR_LIMIT ? 429 : err_http_status(err->code);
 }
 
-static void write_pair(struct json_writer *w, const char *key, const char *value) {
+static void egress_conn_write_pair(struct json_writer *w, const char *key, const char *value) {
     json_writer_key(w, key);
     json_writer_str(w, value);
 }
 
-static const char *type_of(int status) {
+static const char *egress_conn_type_of(int status) {
     return status == 403   ? "permission_error"
            : status == 404 ? "not_found_error"
            : status == 413 ? "request_too_large"
@@ -258,7 +268,8 @@ static const char *type_of(int status) {
 }
 
 /* In the shape that the client of the api expects, so that its reader sees the message. */
-static void write_error(struct buf *b, const struct conn *c, int status, const struct err *err) {
+static void write_error(struct buf *b, const struct egress_conn *c, int status,
+                        const struct err *err) {
     enum egress_api api = c->decision.api;
     struct json_writer w;
     _cleanup_(buf) struct buf words;
@@ -269,17 +280,17 @@ static void write_error(struct buf *b, const struct conn *c, int status, const s
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
     if (api == EGRESS_API_ANTHROPIC)
-        write_pair(&w, "type", "error");
+        egress_conn_write_pair(&w, "type", "error");
     json_writer_key(&w, "error");
     json_writer_object_begin(&w);
     if (api != EGRESS_API_NONE)
-        write_pair(&w, "type", type_of(status));
+        egress_conn_write_pair(&w, "type", egress_conn_type_of(status));
     if (api == EGRESS_API_OPENAI) {
         json_writer_key(&w, "param");
         json_writer_null(&w);
     }
     if (api != EGRESS_API_ANTHROPIC)
-        write_pair(&w, "code", err_name(err->code));
+        egress_conn_write_pair(&w, "code", err_name(err->code));
     json_writer_key(&w, "message");
     json_writer_text(&w, words.data, words.len);
     json_writer_object_end(&w);
@@ -287,18 +298,18 @@ static void write_error(struct buf *b, const struct conn *c, int status, const s
     (void)buf_add_char(b, '\n');
 }
 
-static void linger(struct conn *c) {
-    conn_move(c, CONN_LINGER);
-    conn_set_deadline(c, LINGER_MS);
+static void egress_conn_linger(struct egress_conn *c) {
+    egress_conn_move(c, EGRESS_CONN_LINGER);
+    egress_conn_set_deadline(c, LINGER_MS);
     buf_clear(&c->in);
-    shut(c);
-    conn_update_reading(c);
+    egress_conn_shut(c);
+    egress_conn_update_reading(c);
 }
 
-void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
-    int status = status_of(err);
+void egress_conn_refuse(struct egress_conn *c, const struct err *err, const char *reason) {
+    int status = egress_conn_status_of(err);
     /* A request that is whole leaves the connection in order. */
-    bool keep = c->state == CONN_BUSY && c->head.keep_alive && !c->eof &&
+    bool keep = c->state == EGRESS_CONN_BUSY && c->head.keep_alive && c->half != HALF_ENDED &&
                 c->decision.kind != EGRESS_KIND_CONNECT;
     struct buf body;
     struct buf out;
@@ -309,91 +320,96 @@ void conn_refuse(struct conn *c, const struct err *err, const char *reason) {
     bool policy = status == 403 && c->decision.kind == EGRESS_KIND_CONNECT;
     (void)buf_addf(&out, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n", status,
                    policy ? "Forbidden by the policy of this sandbox" : http1_phrase(status));
-    /* Clients of models try again by themselves; a budget that is used up will not change. */
-    if (err->code == ERR_RATE)
+    /* Clients of models try again by themselves, unless they are told that it is of no use: what
+     * the policy refuses, and a budget that is spent, will not change. A server that is away comes
+     * back.
+     */
+    if (err->code == ERR_RATE || err->code == ERR_UNAVAILABLE)
         (void)buf_add_str(&out, "Retry-After: 1\r\n");
-    else
+    else if (err->code != ERR_UPSTREAM && err->code != ERR_TIMEOUT)
         (void)buf_add_str(&out, "X-Should-Retry: false\r\n");
     bool head = c->head.method && strcmp(c->head.method, "HEAD") == 0;
     (void)buf_addf(&out, "X-Cay-Egress: refused\r\nContent-Length: %zu\r\n%s\r\n", body.len,
                    keep ? "" : "Connection: close\r\n");
     if (!head)
         (void)buf_add(&out, body.data, body.len);
-    (void)snprintf(c->reason, sizeof(c->reason), "%s", reason ? reason : err->message);
+    (void)text_print(c->reason, sizeof(c->reason), "%s", reason ? reason : err->message);
     c->event.status = (uint32_t)status;
-    if (!c->begun) {
+    if (c->told == TOLD_NOTHING) {
         c->line->usage.refused++;
         c->event.number = ++c->line->egress->next_number;
-        (void)tell(c, EGRESS_REFUSED, false);
+        (void)egress_conn_tell(c, EGRESS_REFUSED, false);
     }
-    bool open = conn_write(c, out.data, out.len);
+    bool open = egress_conn_write(c, out.data, out.len);
     buf_finish(&body);
     buf_finish(&out);
     if (open)
-        conn_answered(c, keep);
+        egress_conn_answered(c, keep);
 }
 
-void conn_answered(struct conn *c, bool keep) {
-    bool go_on = keep && c->state != CONN_SEND && c->head.keep_alive && !c->eof && !c->line->closed;
+void egress_conn_answered(struct egress_conn *c, bool keep) {
+    bool go_on = keep && c->state != EGRESS_CONN_SEND && c->head.keep_alive &&
+                 c->half != HALF_ENDED && !c->line->closed;
     end_request(c);
-    if (c->closing)
+    if (c->state == EGRESS_CONN_CLOSED)
         return;
     if (!go_on) {
-        linger(c);
+        egress_conn_linger(c);
         return;
     }
-    conn_move(c, CONN_HEAD);
+    egress_conn_move(c, EGRESS_CONN_HEAD);
     c->scanned = 0;
-    conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
+    egress_conn_set_deadline(c, c->line->egress->config.idle_timeout_ms);
     if (!c->running)
-        run(c);
-    if (!c->closing)
-        conn_update_reading(c);
+        egress_conn_run(c);
+    egress_conn_update_reading(c);
 }
 
 /* --- reading --- */
 
-static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
-    struct conn *c = h->data;
+static void egress_conn_on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
+    struct egress_conn *c = h->data;
     (void)hint;
     *out = uv_buf_init(c->line->egress->read_buf, READ_BYTES);
 }
 
-static bool wants_input(const struct conn *c) {
+static bool egress_conn_wants_input(const struct egress_conn *c) {
     switch (c->state) {
-    case CONN_BUSY:
+    case EGRESS_CONN_BUSY:
         /* Its end is to be seen, and what comes early must not fill memory. */
         return c->in.len < c->line->egress->config.head_bytes;
-    case CONN_HEAD:
+    case EGRESS_CONN_HEAD:
         return !c->throttled;
-    case CONN_TUNNEL:
-        return !c->stalled;
-    case CONN_SEND:
+    case EGRESS_CONN_TUNNEL:
+        return !tunnel_is_full(c);
+    case EGRESS_CONN_SEND:
         return c->body.len < STREAM_BYTES;
-    case CONN_BODY:
-    case CONN_LINGER:
+    case EGRESS_CONN_BODY:
+    case EGRESS_CONN_LINGER:
         return true;
+    case EGRESS_CONN_CLOSED:
+        break;
     }
     return false;
 }
 
-void conn_update_reading(struct conn *c) {
-    bool want = !c->closing && !c->eof && wants_input(c);
-    if (want == c->reading || c->closing)
+void egress_conn_update_reading(struct egress_conn *c) {
+    enum guest_half to = egress_conn_wants_input(c) ? HALF_READING : HALF_HELD;
+    if (c->state == EGRESS_CONN_CLOSED || c->half == HALF_ENDED || c->half == to)
         return;
-    c->reading = want;
-    if (!want)
+    c->half = to;
+    if (to == HALF_HELD)
         (void)uv_read_stop((uv_stream_t *)&c->tcp);
-    else if (uv_read_start((uv_stream_t *)&c->tcp, on_alloc, on_read) < 0)
-        conn_cut(c, "the guest hung up");
+    else if (uv_read_start((uv_stream_t *)&c->tcp, egress_conn_on_alloc, egress_conn_on_read) < 0)
+        egress_conn_cut(c, "the guest hung up");
 }
 
 /* Whether all of the body must be seen before any of it goes out. */
-static bool is_inspected(const struct conn *c) {
+static bool is_inspected(const struct egress_conn *c) {
     return c->decision.kind == EGRESS_KIND_MODEL;
 }
 
-static int check_body_limits(struct conn *c, struct err *err) {
+static int check_body_limits(struct egress_conn *c, struct err *err) {
     const struct egress_config *config = &c->line->egress->config;
     if (is_inspected(c) && c->head.has_length && c->head.content_length > config->body_bytes)
         return err_set(err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
@@ -402,12 +418,12 @@ static int check_body_limits(struct conn *c, struct err *err) {
 }
 
 /* The request is whole, or too long to wait for its end. */
-static void dispatch(struct conn *c, bool whole) {
+static void egress_conn_dispatch(struct egress_conn *c, bool whole) {
     struct err err;
-    conn_move(c, whole ? CONN_BUSY : CONN_SEND);
+    egress_conn_move(c, whole ? EGRESS_CONN_BUSY : EGRESS_CONN_SEND);
     c->deadline_ms = 0; /* it is the server who is waited for */
     if (line_admit(c->line, &err) < 0) {
-        conn_refuse(c, &err, NULL);
+        egress_conn_refuse(c, &err, NULL);
         return;
     }
     c->event.number = ++c->line->egress->next_number;
@@ -417,7 +433,7 @@ static void dispatch(struct conn *c, bool whole) {
         forward_start(c);
 }
 
-static int read_head(struct conn *c, size_t len, struct err *err) {
+static int egress_conn_read_head(struct egress_conn *c, size_t len, struct err *err) {
     uint32_t max = c->line->egress->config.headers;
     http1_head_finish(&c->head);
     http1_head_init(&c->head, c->fields, max);
@@ -431,7 +447,7 @@ static int read_head(struct conn *c, size_t len, struct err *err) {
 }
 
 /* Clients of Anthropic's API greet its server first, and do not care for the answer. */
-static bool is_greeting(const struct conn *c) {
+static bool is_greeting(const struct egress_conn *c) {
     const struct egress_policy *p = &c->line->policy;
     bool served = false;
     for (size_t i = 0; i < p->nroutes; i++)
@@ -441,16 +457,16 @@ static bool is_greeting(const struct conn *c) {
 }
 
 /* It is no request to anybody: nothing is told or counted. */
-static size_t greet(struct conn *c, size_t len) {
+static size_t egress_conn_greet(struct egress_conn *c, size_t len) {
     static const char hello[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-    conn_move(c, CONN_BUSY);
-    if (conn_write(c, hello, sizeof(hello) - 1))
-        conn_answered(c, true);
-    return !c->closing && c->state != CONN_LINGER ? len : c->in.len;
+    egress_conn_move(c, EGRESS_CONN_BUSY);
+    if (egress_conn_write(c, hello, sizeof(hello) - 1))
+        egress_conn_answered(c, true);
+    return egress_conn_is_over(c) ? c->in.len : len;
 }
 
 /* Returns the bytes used, 0 if more are needed. */
-static size_t take_head(struct conn *c) {
+static size_t egress_conn_take_head(struct egress_conn *c) {
     const struct egress_config *config = &c->line->egress->config;
     struct err err;
     if (c->scanned == 0 && c->in.len >= 2 && memcmp(c->in.data, "\r\n", 2) == 0)
@@ -463,9 +479,9 @@ static size_t take_head(struct conn *c) {
                       config->head_bytes);
     int rc = (int)MIN(end, 0);
     if (rc == 0)
-        rc = read_head(c, (size_t)end, &err);
+        rc = egress_conn_read_head(c, (size_t)end, &err);
     if (rc == 0 && is_greeting(c))
-        return greet(c, (size_t)end);
+        return egress_conn_greet(c, (size_t)end);
     if (rc == 0)
         rc = decide(&c->line->policy, c->line->port, &c->head, &c->decision, &err);
     bool routed = c->decision.kind == EGRESS_KIND_ROUTE || c->decision.kind == EGRESS_KIND_MODEL;
@@ -477,47 +493,47 @@ static size_t take_head(struct conn *c) {
     if (rc < 0) {
         /* What is refused for what it asks, not for how, may be followed by another. */
         if (end > 0 && c->head.target && !c->head.has_body && err.code != ERR_BAD_REQUEST)
-            conn_move(c, CONN_BUSY);
-        conn_refuse(c, &err, NULL);
-        return end > 0 && !c->closing && c->state != CONN_LINGER ? (size_t)end : c->in.len;
+            egress_conn_move(c, EGRESS_CONN_BUSY);
+        egress_conn_refuse(c, &err, NULL);
+        return end > 0 && !egress_conn_is_over(c) ? (size_t)end : c->in.len;
     }
     c->scanned = 0;
     buf_init(&c->body, is_inspected(c) ? config->body_bytes : STREAM_BYTES + c->in.max);
     if (!c->head.has_body)
         return (size_t)end;
-    conn_move(c, CONN_BODY);
-    conn_set_deadline(c, config->body_timeout_ms);
+    egress_conn_move(c, EGRESS_CONN_BODY);
+    egress_conn_set_deadline(c, config->body_timeout_ms);
     static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
     if (c->head.expects_continue)
-        (void)conn_write(c, go_on, sizeof(go_on) - 1);
+        (void)egress_conn_write(c, go_on, sizeof(go_on) - 1);
     return (size_t)end;
 }
 
-static bool on_body(void *ctx, const char *data, size_t len) {
-    struct conn *c = ctx;
+static bool egress_conn_on_body(void *ctx, const char *data, size_t len) {
+    struct egress_conn *c = ctx;
     (void)buf_add(&c->body, data, len);
     bool fits = line_hold(c->line, c->held_bytes, c->body.cap);
     c->held_bytes = c->body.cap;
     return !c->body.full && fits;
 }
 
-void conn_body_taken(struct conn *c, size_t len) {
+void egress_conn_body_taken(struct egress_conn *c, size_t len) {
     buf_consume(&c->body, len);
-    if (c->state != CONN_SEND || c->reading)
+    if (c->state != EGRESS_CONN_SEND || c->half == HALF_READING)
         return;
-    conn_set_deadline(c, c->line->egress->config.body_timeout_ms);
-    conn_update_reading(c);
+    egress_conn_set_deadline(c, c->line->egress->config.body_timeout_ms);
+    egress_conn_update_reading(c);
 }
 
 /* What is wrong with a body that goes out already: the guest is told unless an answer has begun. */
-static void refuse_body(struct conn *c, const struct err *err) {
+static void refuse_body(struct egress_conn *c, const struct err *err) {
     if (c->event.status != 0)
-        conn_cut(c, err->message);
+        egress_conn_cut(c, err->message);
     else
-        conn_refuse(c, err, NULL);
+        egress_conn_refuse(c, err, NULL);
 }
 
-static void refuse_held(const struct conn *c, struct err *err) {
+static void egress_conn_refuse_held(const struct egress_conn *c, struct err *err) {
     const struct egress_config *config = &c->line->egress->config;
     bool own = c->line->held_bytes > config->held_bytes;
     (void)err_set(err, ERR_RATE,
@@ -529,109 +545,110 @@ static void refuse_held(const struct conn *c, struct err *err) {
 }
 
 /* Returns the bytes used; *ret_whole if the message ends there. */
-static size_t take_body(struct conn *c, bool *ret_whole) {
+static size_t egress_conn_take_body(struct egress_conn *c, bool *ret_whole) {
     const struct egress_config *config = &c->line->egress->config;
     struct err err;
-    ssize_t used = http1_body_feed(&c->reader, &(struct http1_body_sink){on_body, c}, c->in.data,
-                                   c->in.len, ret_whole, &err);
+    ssize_t used = http1_body_feed(&c->reader, &(struct http1_body_sink){egress_conn_on_body, c},
+                                   c->in.data, c->in.len, ret_whole, &err);
     if (used >= 0) {
         if (!*ret_whole)
-            conn_set_deadline(c, config->body_timeout_ms);
+            egress_conn_set_deadline(c, config->body_timeout_ms);
         return (size_t)used;
     }
     if (c->body.full)
         (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %llu bytes (limit body_bytes)",
                       (unsigned long long)config->body_bytes);
     else if (used == -ERR_CANCELLED)
-        refuse_held(c, &err);
+        egress_conn_refuse_held(c, &err);
     refuse_body(c, &err);
     return c->in.len;
 }
 
-static bool wants_parsing(const struct conn *c) {
-    return c->state == CONN_HEAD || c->state == CONN_BODY || c->state == CONN_SEND;
+static bool wants_parsing(const struct egress_conn *c) {
+    return c->state == EGRESS_CONN_HEAD || c->state == EGRESS_CONN_BODY ||
+           c->state == EGRESS_CONN_SEND;
 }
 
 /* A part of a body that goes out already has come. */
-static void send_on(struct conn *c, bool whole) {
+static void send_on(struct egress_conn *c, bool whole) {
     if (whole) {
-        conn_move(c, CONN_BUSY);
+        egress_conn_move(c, EGRESS_CONN_BUSY);
         c->deadline_ms = 0;
-    } else if (!wants_input(c)) {
+    } else if (!egress_conn_wants_input(c)) {
         c->deadline_ms = 0; /* it is the server who is waited for */
     }
     forward_body_came(c);
 }
 
 /* Takes requests out of what has come. */
-static void run(struct conn *c) {
+static void egress_conn_run(struct egress_conn *c) {
     c->running = true;
-    while (!c->closing && c->in.len > 0 && wants_parsing(c)) {
+    while (c->in.len > 0 && wants_parsing(c)) {
         bool whole = false;
         size_t used;
-        if (c->state == CONN_HEAD) {
+        if (c->state == EGRESS_CONN_HEAD) {
             if (c->throttled)
                 break;
-            used = take_head(c);
-            whole = used > 2 && c->state == CONN_HEAD && c->head.target;
+            used = egress_conn_take_head(c);
+            whole = used > 2 && c->state == EGRESS_CONN_HEAD && c->head.target;
         } else {
-            used = take_body(c, &whole);
+            used = egress_conn_take_body(c, &whole);
         }
-        if (used == 0 || c->closing)
+        if (used == 0 || c->state == EGRESS_CONN_CLOSED)
             break;
         if (used >= c->in.len)
             buf_clear(&c->in);
         else
             buf_consume(&c->in, used);
-        if (c->state == CONN_SEND)
+        if (c->state == EGRESS_CONN_SEND)
             send_on(c, whole);
-        else if (whole || (c->state == CONN_BODY && !is_inspected(c) && c->body.len > STREAM_BYTES))
-            dispatch(c, whole);
+        else if (whole ||
+                 (c->state == EGRESS_CONN_BODY && !is_inspected(c) && c->body.len > STREAM_BYTES))
+            egress_conn_dispatch(c, whole);
     }
-    if (!c->closing && c->state == CONN_HEAD && c->in.len == 0)
+    if (c->state == EGRESS_CONN_HEAD && c->in.len == 0)
         buf_finish(&c->in); /* an idle connection keeps no buffer */
     c->running = false;
 }
 
-static void on_eof(struct conn *c) {
-    c->eof = true;
-    conn_update_reading(c);
+static void egress_conn_on_eof(struct egress_conn *c) {
+    (void)uv_read_stop((uv_stream_t *)&c->tcp);
+    c->half = HALF_ENDED;
     /* One that has asked and shut its side still gets its answer, if that has not begun. */
-    bool waits =
-        c->state == CONN_BUSY && c->decision.kind != EGRESS_KIND_CONNECT && c->event.status == 0;
-    if (c->state == CONN_TUNNEL)
+    bool waits = c->state == EGRESS_CONN_BUSY && c->decision.kind != EGRESS_KIND_CONNECT &&
+                 c->event.status == 0;
+    if (c->state == EGRESS_CONN_TUNNEL)
         tunnel_guest_ended(c);
     else if (!waits)
-        conn_cut(c, "the guest hung up");
+        egress_conn_cut(c, "the guest hung up");
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
-    struct conn *c = stream->data;
-    if (n == 0 || c->closing)
+static void egress_conn_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
+    struct egress_conn *c = stream->data;
+    if (n == 0 || c->state == EGRESS_CONN_CLOSED)
         return;
     if (n == UV_EOF) {
-        on_eof(c);
+        egress_conn_on_eof(c);
         return;
     }
     if (n < 0) {
-        conn_cut(c, "the guest hung up");
+        egress_conn_cut(c, "the guest hung up");
         return;
     }
-    if (c->state == CONN_TUNNEL) {
+    if (c->state == EGRESS_CONN_TUNNEL) {
         tunnel_from_guest(c, b->base, (size_t)n);
         return;
     }
-    if (c->state == CONN_LINGER)
+    if (c->state == EGRESS_CONN_LINGER)
         return;
-    bool fresh = c->in.len == 0 && c->state == CONN_HEAD;
+    bool fresh = c->in.len == 0 && c->state == EGRESS_CONN_HEAD;
     if (!buf_add(&c->in, b->base, (size_t)n)) {
-        conn_deny(c, "too much was sent ahead", NULL, 0);
+        egress_conn_deny(c, "too much was sent ahead", NULL, 0);
         return;
     }
     /* All of a head in this time, however its bytes drip. */
     if (fresh)
-        conn_set_deadline(c, c->line->egress->config.head_timeout_ms);
-    run(c);
-    if (!c->closing)
-        conn_update_reading(c);
+        egress_conn_set_deadline(c, c->line->egress->config.head_timeout_ms);
+    egress_conn_run(c);
+    egress_conn_update_reading(c);
 }

@@ -12,13 +12,13 @@ const char *content_text(const json_t *obj, const char *key) {
     return s && strlen(s) == json_string_length(v) ? s : "";
 }
 
-static bool is_one_of(const char *s, const char *const *list) {
+static bool content_is_one_of(const char *s, const char *const *list) {
     while (*list && strcasecmp(*list, s) != 0)
         list++;
     return *list != NULL;
 }
 
-static bool ends_with(const char *s, const char *end) {
+static bool content_ends_with(const char *s, const char *end) {
     size_t n = strlen(s);
     size_t k = strlen(end);
     return n >= k && strcasecmp(s + n - k, end) == 0;
@@ -49,7 +49,8 @@ static bool looks_like_address(const char *s) {
 static bool names_a_source(const char *key) {
     static const char *const names[] = {"url",    "uri",   "image",     "images", "video",
                                         "videos", "audio", "file_data", "file",   NULL};
-    return is_one_of(key, names) || ends_with(key, "_url") || ends_with(key, "_uri");
+    return content_is_one_of(key, names) || content_ends_with(key, "_url") ||
+           content_ends_with(key, "_uri");
 }
 
 /* The value of such a key: content itself or nothing; in an object, its own keys are looked at. */
@@ -57,7 +58,7 @@ static bool brings_itself(const char *key, const json_t *value) {
     const char *s = json_string_value(value);
     const json_t *item;
     size_t i;
-    bool address = ends_with(key, "_url");
+    bool address = content_ends_with(key, "_url");
     if (json_is_object(value) && address)
         return is_data_url(content_text(value, "url"));
     if (s)
@@ -75,7 +76,7 @@ static bool brings_itself(const char *key, const json_t *value) {
 static bool is_inside(const json_t *o, const json_t *source) {
     static const char *const kinds[] = {"base64", "text", "content", NULL};
     if (json_is_object(source))
-        return is_one_of(content_text(source, "type"), kinds);
+        return content_is_one_of(content_text(source, "type"), kinds);
     /* Only where it is a name. */
     return json_is_null(source) ||
            (json_is_string(source) && strcmp(content_text(o, "type"), "search_result") == 0);
@@ -104,7 +105,8 @@ static int check_source(const struct egress_route *r, const json_t *o, struct er
 
 /* Looks at every object, but not into what is the guest's own business (the input of tools) and
  * what only tells where something was from. */
-static int walk(const struct egress_route *r, const json_t *j, unsigned depth, struct err *err) {
+static int content_walk(const struct egress_route *r, const json_t *j, unsigned depth,
+                        struct err *err) {
     static const char *const told[] = {"citations", "annotations", NULL};
     const char *key;
     json_t *value;
@@ -114,21 +116,21 @@ static int walk(const struct egress_route *r, const json_t *j, unsigned depth, s
         return err_set(err, ERR_BAD_REQUEST, "the request is nested too deep");
     json_array_foreach(j, i, value) {
         if (rc == 0)
-            rc = walk(r, value, depth + 1, err);
+            rc = content_walk(r, value, depth + 1, err);
     }
     if (!json_is_object(j))
         return rc;
     bool call = strcmp(content_text(j, "type"), "tool_use") == 0;
     rc = r->urls ? 0 : check_source(r, j, err);
     json_object_foreach((json_t *)(uintptr_t)j, key, value) {
-        if (rc == 0 && !(call && strcmp(key, "input") == 0) && !is_one_of(key, told))
-            rc = walk(r, value, depth + 1, err);
+        if (rc == 0 && !(call && strcmp(key, "input") == 0) && !content_is_one_of(key, told))
+            rc = content_walk(r, value, depth + 1, err);
     }
     return rc;
 }
 
 int content_check(const struct egress_route *r, const json_t *messages, struct err *err) {
-    return walk(r, messages, 0, err);
+    return content_walk(r, messages, 0, err);
 }
 
 /* --- tokens --- */
@@ -173,19 +175,21 @@ static uint64_t halves_of_string(const json_t *o, const char *key, const json_t 
 }
 
 /* `keys`: it is the guest's own text, of which the keys are a part. */
-static uint64_t halves(const json_t *j, bool keys) {
+static uint64_t content_halves(const json_t *j, bool keys) {
     const char *key;
     json_t *value;
     size_t i;
     uint64_t n = 0;
     bool call = strcmp(content_text(j, "type"), "tool_use") == 0;
     json_array_foreach(j, i, value) {
-        n += json_is_string(value) ? halves_of_string(NULL, "", value) : halves(value, keys);
+        n +=
+            json_is_string(value) ? halves_of_string(NULL, "", value) : content_halves(value, keys);
     }
     json_object_foreach((json_t *)(uintptr_t)j, key, value) {
         n += keys ? halves_of_text(key, strlen(key)) : 0;
-        n += json_is_string(value) ? halves_of_string(j, key, value)
-                                   : halves(value, keys || (call && strcmp(key, "input") == 0));
+        n += json_is_string(value)
+                 ? halves_of_string(j, key, value)
+                 : content_halves(value, keys || (call && strcmp(key, "input") == 0));
     }
     if (json_is_number(j) && keys)
         n += 2 * json_dumpb(j, NULL, 0, JSON_ENCODE_ANY);
@@ -201,7 +205,7 @@ uint64_t content_tokens(const json_t *body) {
         if (json_is_string(value) && strcmp(key, "model") != 0)
             n += halves_of_string(NULL, key, value);
         else if (json_is_array(value) || json_is_object(value))
-            n += halves(value, !is_one_of(key, messages));
+            n += content_halves(value, !content_is_one_of(key, messages));
     }
     return n / 2 + 1;
 }

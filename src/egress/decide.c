@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-static int hex(char c) {
+static int decide_hex(char c) {
     if (c >= '0' && c <= '9')
         return c - '0';
     if (c >= 'a' && c <= 'f')
@@ -46,8 +46,8 @@ int decide_normal_path(const char *path, size_t len, struct buf *out, struct err
         int c = (unsigned char)path[i];
         bool escaped = c == '%';
         if (escaped) {
-            int hi = len - i > 2 ? hex(path[i + 1]) : -1;
-            int lo = len - i > 2 ? hex(path[i + 2]) : -1;
+            int hi = len - i > 2 ? decide_hex(path[i + 1]) : -1;
+            int lo = len - i > 2 ? decide_hex(path[i + 2]) : -1;
             if (hi < 0 || lo < 0)
                 return err_set(err, ERR_BAD_REQUEST, "the path holds a malformed escape");
             c = hi * 16 + lo;
@@ -186,13 +186,14 @@ static int read_target(const struct http1_head *h, uint32_t own_port, struct dec
 
 /* --- whether it is granted --- */
 
-static const struct egress_allow *find_rule(const struct egress_policy *p, const struct decision *d,
+static const struct egress_allow *find_rule(const struct egress_policy *p, struct decision *d,
                                             bool http) {
     const struct egress_allow *found = NULL;
     for (size_t i = 0; i < p->nallow; i++) {
         const struct egress_allow *a = &p->allow[i];
         if (!egress_allow_covers(a, d->host, d->port) || (http && !a->plain && a->port != 80))
             continue;
+        d->private = d->private || a->private;
         /* The one that asks for less, if there are two. */
         if (!found || a->plain)
             found = a;
@@ -298,6 +299,7 @@ static int set_upstream(const struct egress_policy *p, struct decision *d, struc
     if (rc < 0)
         return err_wrap(err, "route \"%s\"", p->routes[d->route].name);
     (void)snprintf(d->host, sizeof(d->host), "%s", host);
+    d->private = p->routes[d->route].private;
     return 0;
 }
 

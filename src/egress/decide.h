@@ -16,6 +16,7 @@ struct decision {
     uint32_t port;
     bool literal;
     bool plain;          /* a tunnel without TLS */
+    bool private;        /* its address may be a private one, if it is listed as such */
     uint32_t endpoint;   /* enum egress_endpoint, of a model */
     enum egress_api api; /* whose shape errors have, also if it was refused */
     size_t route;        /* index in the policy, of a route or model */

@@ -11,7 +11,7 @@ struct view {
     bool bad;
 };
 
-static unsigned number(struct view *v, size_t bytes) {
+static unsigned hello_number(struct view *v, size_t bytes) {
     unsigned n = 0;
     if (v->bad || v->len < bytes) {
         v->bad = true;
@@ -25,8 +25,8 @@ static unsigned number(struct view *v, size_t bytes) {
 }
 
 /* The next bytes, whose length stands before them. */
-static struct view part(struct view *v, size_t length_bytes) {
-    size_t n = number(v, length_bytes);
+static struct view hello_part(struct view *v, size_t length_bytes) {
+    size_t n = hello_number(v, length_bytes);
     if (v->bad || v->len < n) {
         v->bad = true;
         return (struct view){.at = (const uint8_t *)"", .bad = true};
@@ -39,10 +39,10 @@ static struct view part(struct view *v, size_t length_bytes) {
 
 enum { RECORD_HEAD = 5, RECORD_MAX = 16384, HANDSHAKE = 22, CLIENT_HELLO = 1, SERVER_NAME = 0 };
 
-static enum hello_result read_name(struct view ext, char *ret_name) {
-    struct view list = part(&ext, 2);
-    unsigned type = number(&list, 1);
-    struct view name = part(&list, 2);
+static enum hello_result hello_read_name(struct view ext, char *ret_name) {
+    struct view list = hello_part(&ext, 2);
+    unsigned type = hello_number(&list, 1);
+    struct view name = hello_part(&list, 2);
     /* One name, and it is a host's: two of them would be for two readers. */
     if (list.bad || ext.len > 0 || list.len > 0 || type != 0 || name.len == 0 ||
         name.len > HELLO_NAME_MAX || memchr(name.at, 0, name.len))
@@ -54,30 +54,30 @@ static enum hello_result read_name(struct view ext, char *ret_name) {
 }
 
 static enum hello_result read_hello(struct view v, char *ret_name) {
-    (void)number(&v, 2);
+    (void)hello_number(&v, 2);
     for (size_t i = 0; i < 8; i++)
-        (void)number(&v, 4); /* random */
-    (void)part(&v, 1);       /* session */
-    (void)part(&v, 2);       /* ciphers */
-    (void)part(&v, 1);       /* compression */
+        (void)hello_number(&v, 4); /* random */
+    (void)hello_part(&v, 1);       /* session */
+    (void)hello_part(&v, 2);       /* ciphers */
+    (void)hello_part(&v, 1);       /* compression */
     if (v.bad)
         return HELLO_BAD;
     if (v.len == 0)
         return HELLO_NO_NAME;
-    struct view exts = part(&v, 2);
+    struct view exts = hello_part(&v, 2);
     enum hello_result result = HELLO_NO_NAME;
     if (v.bad || v.len > 0)
         return HELLO_BAD;
     while (exts.len > 0 && !exts.bad) {
-        unsigned type = number(&exts, 2);
-        struct view ext = part(&exts, 2);
+        unsigned type = hello_number(&exts, 2);
+        struct view ext = hello_part(&exts, 2);
         if (exts.bad)
             return HELLO_BAD;
         if (type != SERVER_NAME)
             continue;
         if (result != HELLO_NO_NAME)
             return HELLO_BAD;
-        result = read_name(ext, ret_name);
+        result = hello_read_name(ext, ret_name);
         if (result != HELLO_OK)
             return result;
     }

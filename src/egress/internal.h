@@ -25,12 +25,12 @@ enum {
 struct egress {
     uv_loop_t *loop;
     struct channel *channel;
-    struct fetch_pool *pool;
     struct egress_config config;
     bool configured;
     struct line *lines;
     size_t nlines;
     uint64_t held_bytes; /* by bodies, of all sandboxes */
+    size_t nidle;        /* upstreams without a request */
     uint64_t next_number;
     uv_timer_t sweep; /* deadlines, and usage that is to be told; runs while there is need */
     char read_buf[READ_BYTES];
@@ -51,11 +51,13 @@ struct line {
     int64_t usage_told_ms;
     uv_tcp_t listener;
     uint32_t port;
-    struct conn *conns;
+    struct upstream *upstreams;
+    struct egress_conn *conns;
     size_t nconns;
     size_t ntunnels;
     uint64_t held_bytes;
     struct bucket requests;
+    struct bucket asks;     /* of the front, before models are called */
     struct bucket events;   /* of what was let out */
     struct bucket refusals; /* that are told one by one */
     struct fold *folds;
@@ -65,27 +67,31 @@ struct line {
     bool closed;
 };
 
-enum conn_state {
-    CONN_HEAD,   /* waits for a head, or reads one */
-    CONN_BODY,   /* reads a body */
-    CONN_SEND,   /* reads a body that goes out as it comes */
-    CONN_BUSY,   /* a forward is under way, or a tunnel is being made */
-    CONN_TUNNEL, /* bytes pass both ways */
-    CONN_LINGER, /* answered for the last time; what still comes is thrown away */
+enum egress_conn_state {
+    EGRESS_CONN_HEAD,   /* waits for a head, or reads one */
+    EGRESS_CONN_BODY,   /* reads a body */
+    EGRESS_CONN_SEND,   /* reads a body that goes out as it comes */
+    EGRESS_CONN_BUSY,   /* a forward is under way, or a tunnel is being made */
+    EGRESS_CONN_TUNNEL, /* bytes pass both ways */
+    EGRESS_CONN_LINGER, /* answered for the last time; what still comes is thrown away */
+    EGRESS_CONN_CLOSED, /* its memory goes with the last handle */
 };
 
-struct conn {
+/* What the guest sends. */
+enum guest_half { HALF_HELD, HALF_READING, HALF_ENDED };
+
+/* How BEGUN was told of a request: ENDED is due after that, and told in the same way. */
+enum told { TOLD_NOTHING, TOLD_FOLDED, TOLD_SINGLY };
+
+struct egress_conn {
     struct line *line;
-    struct conn *next;
-    struct conn **link;
+    struct egress_conn *next;
+    struct egress_conn **link;
     uv_tcp_t tcp;
     unsigned refs; /* handles that are open, requests that run */
-    enum conn_state state;
-    bool closing;
-    bool reading;
-    bool eof;       /* the guest sends no more */
+    enum egress_conn_state state;
+    enum guest_half half;
     bool throttled; /* too much waits to be written */
-    bool stalled;   /* the server of its tunnel takes no more */
     bool running;   /* its input is being taken apart */
     int64_t deadline_ms;
     size_t queued;
@@ -104,8 +110,7 @@ struct conn {
     char route[EGRESS_NAME_MAX + 1];
     char model[128];
     int64_t begun_ms;
-    bool begun;   /* BEGUN was told, ENDED is due */
-    bool singled; /* and was told by itself: so is ENDED */
+    enum told told;
 };
 
 /* line.c */
@@ -127,8 +132,21 @@ void line_tell_usage(struct line *b);
 /* True, and one less in it, if there was one. */
 bool bucket_take(struct bucket *b, double per_second, double capacity);
 void egress_sweep_start(struct egress *e);
-/* Whether this upstream's address may be a private one. */
-bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port);
+/* Whether the address that this request leads to may be a private one. */
+bool egress_is_exempt(const struct egress *e, const struct decision *d);
+
+/* upstream.c */
+#define UPSTREAM_PLAIN SIZE_MAX /* in place of a route: allowed hosts, over plain http */
+struct upstream;
+/* The connections of this sandbox to where one of its routes leads, for one request. */
+int upstream_take(struct line *b, size_t route, struct upstream **ret, struct err *err);
+struct fetch_pool *upstream_pool(const struct upstream *u);
+/* The request is over. NULL is allowed. */
+void upstream_release(struct upstream *u);
+/* The routes are no longer those that the connections were made for. */
+void upstreams_drop(struct line *b);
+/* Closes those that were not used for some time. True while there are any. */
+bool upstreams_sweep(struct line *b, int64_t now_ms);
 
 /* audit.c */
 /* Tells it, at once or, where there are too many, folded with others like it. True if at once. */
@@ -138,47 +156,53 @@ bool audit_is_due(const struct line *b, int64_t now_ms);
 
 /* conn.c */
 /* The one place that changes a connection's state. */
-void conn_move(struct conn *c, enum conn_state to);
-void conn_accept(struct line *b);
+void egress_conn_move(struct egress_conn *c, enum egress_conn_state to);
+void egress_conn_accept(struct line *b);
 /* At any time; the memory goes when the last handle is closed. */
-void conn_close(struct conn *c);
-void conn_unref(struct conn *c);
+void egress_conn_close(struct egress_conn *c);
+void egress_conn_unref(struct egress_conn *c);
 /* Writes now or queues a copy. False if the connection is of no more use. */
-bool conn_write(struct conn *c, const void *data, size_t len);
+bool egress_conn_write(struct egress_conn *c, const void *data, size_t len);
 /* Ends the request with an answer of our own, and tells why: `reason`, or what the guest is told.
  */
-void conn_refuse(struct conn *c, const struct err *err, const char *reason);
+void egress_conn_refuse(struct egress_conn *c, const struct err *err, const char *reason);
 /* The answer is complete: go on with the next request, or close. `keep` if the guest can tell
  * where it ended. */
-void conn_answered(struct conn *c, bool keep);
+void egress_conn_answered(struct egress_conn *c, bool keep);
 /* Cuts it, and tells why. */
-void conn_cut(struct conn *c, const char *reason);
+void egress_conn_cut(struct egress_conn *c, const char *reason);
 /* The same, for what the guest did or a limit. The guest is sent these last bytes, if there are
  * any. */
-void conn_deny(struct conn *c, const char *reason, const void *last, size_t len);
-void conn_set_deadline(struct conn *c, uint32_t ms);
+void egress_conn_deny(struct egress_conn *c, const char *reason, const void *last, size_t len);
+void egress_conn_set_deadline(struct egress_conn *c, uint32_t ms);
 /* Tells BEGUN; ENDED is told when it is answered, cut or closed. */
-void conn_tell_begun(struct conn *c);
+void egress_conn_tell_begun(struct egress_conn *c);
 /* Some of a body that goes out as it comes has gone. */
-void conn_body_taken(struct conn *c, size_t len);
+void egress_conn_body_taken(struct egress_conn *c, size_t len);
 /* Reads on, or not, as the state wants it. */
-void conn_update_reading(struct conn *c);
+void egress_conn_update_reading(struct egress_conn *c);
 
 /* tunnel.c */
-void tunnel_start(struct conn *c);
+void tunnel_start(struct egress_conn *c);
 /* The guest sent something, or its end. */
-void tunnel_from_guest(struct conn *c, const char *data, size_t len);
-void tunnel_guest_ended(struct conn *c);
+void tunnel_from_guest(struct egress_conn *c, const char *data, size_t len);
+void tunnel_guest_ended(struct egress_conn *c);
+/* Whether its server takes no more for now. */
+bool tunnel_is_full(const struct egress_conn *c);
 /* What was written to the guest is out. */
-void tunnel_guest_drained(struct conn *c);
-void tunnel_close(struct conn *c);
+void tunnel_guest_drained(struct egress_conn *c);
+void tunnel_close(struct egress_conn *c);
 
 /* forward.c */
-void forward_start(struct conn *c);
-void forward_guest_drained(struct conn *c);
+void forward_start(struct egress_conn *c);
+void forward_guest_drained(struct egress_conn *c);
+/* The front has said whether a call of a model may go out. */
+void forward_granted(struct egress_conn *c, const struct egress_grant *g);
+/* Whether nothing of the request has gone out yet. */
+bool forward_waits(const struct egress_conn *c);
 /* More of the body has come, or its end. */
-void forward_body_came(struct conn *c);
-void forward_close(struct conn *c);
+void forward_body_came(struct egress_conn *c);
+void forward_close(struct egress_conn *c);
 
 /* main.c */
 bool egress_send(struct egress *e, uint16_t type, uint64_t id, const struct buf *payload);

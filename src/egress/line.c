@@ -77,27 +77,29 @@ bool line_hold(struct line *b, uint64_t had, uint64_t has) {
 
 /* --- deadlines --- */
 
-static void on_sweep(uv_timer_t *t) {
+static void egress_line_on_sweep(uv_timer_t *t) {
     struct egress *e = t->data;
     int64_t now = clock_mono_ms();
     bool needed = false;
     struct line *next_box;
     for (struct line *b = e->lines; b; b = next_box) {
-        struct conn *next;
+        struct egress_conn *next;
         next_box = b->next;
-        for (struct conn *c = b->conns; c; c = next) {
+        for (struct egress_conn *c = b->conns; c; c = next) {
             next = c->next;
             needed = true;
             if (c->deadline_ms > 0 && now >= c->deadline_ms)
-                conn_cut(c, c->state == CONN_HEAD || c->state == CONN_BODY || c->state == CONN_SEND
-                                ? "the request did not come in time"
-                                : "nothing came for too long");
+                egress_conn_cut(c, c->state == EGRESS_CONN_HEAD || c->state == EGRESS_CONN_BODY ||
+                                           c->state == EGRESS_CONN_SEND
+                                       ? "the request did not come in time"
+                                       : "nothing came for too long");
         }
         if (audit_is_due(b, now))
             audit_flush(b);
         if (b->usage_untold && now - b->usage_told_ms >= USAGE_EVERY_MS)
             line_tell_usage(b);
-        needed = needed || b->usage_untold || b->nfolds > 0;
+        bool kept = upstreams_sweep(b, now);
+        needed = needed || kept || b->usage_untold || b->nfolds > 0;
     }
     if (!needed)
         (void)uv_timer_stop(t);
@@ -105,12 +107,12 @@ static void on_sweep(uv_timer_t *t) {
 
 void egress_sweep_start(struct egress *e) {
     if (!uv_is_active((uv_handle_t *)&e->sweep))
-        (void)uv_timer_start(&e->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+        (void)uv_timer_start(&e->sweep, egress_line_on_sweep, SWEEP_MS, SWEEP_MS);
 }
 
-bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port) {
-    for (size_t i = 0; i < e->config.private.n; i++) {
-        const char *text = e->config.private.items[i];
+static bool has_endpoint(const struct sandbox_strv *list, const char *host, uint32_t port) {
+    for (size_t i = 0; i < list->n; i++) {
+        const char *text = list->items[i];
         char other[EGRESS_HOST_MAX + 1];
         uint32_t other_port;
         bool literal;
@@ -121,12 +123,18 @@ bool egress_is_exempt(const struct egress *e, const char *host, uint32_t port) {
     return false;
 }
 
+bool egress_is_exempt(const struct egress *e, const struct decision *d) {
+    bool route = d->kind == EGRESS_KIND_ROUTE || d->kind == EGRESS_KIND_MODEL;
+    return d->private && (has_endpoint(&e->config.private, d->host, d->port) ||
+                          (route && has_endpoint(&e->config.private_routes, d->host, d->port)));
+}
+
 /* --- opening and closing --- */
 
-static void on_connection(uv_stream_t *s, int status) {
+static void egress_line_on_connection(uv_stream_t *s, int status) {
     struct line *b = s->data;
     if (status == 0 && !b->closed)
-        conn_accept(b);
+        egress_conn_accept(b);
 }
 
 void line_unref(struct line *b) {
@@ -137,7 +145,7 @@ void line_unref(struct line *b) {
     free(b);
 }
 
-static void on_listener_closed(uv_handle_t *h) {
+static void egress_line_on_listener_closed(uv_handle_t *h) {
     line_unref(h->data);
 }
 
@@ -201,11 +209,11 @@ int line_open(struct egress *e, const char *id, struct egress_policy *policy,
     rc = uv_tcp_open(&b->listener, fd);
     if (rc == 0) {
         (void)steal_fd(&owned);
-        rc = uv_listen((uv_stream_t *)&b->listener, BACKLOG, on_connection);
+        rc = uv_listen((uv_stream_t *)&b->listener, BACKLOG, egress_line_on_connection);
     }
     if (rc < 0) {
         b->closed = true;
-        uv_close((uv_handle_t *)&b->listener, on_listener_closed);
+        uv_close((uv_handle_t *)&b->listener, egress_line_on_listener_closed);
         return err_set(err, ERR_IO, "listen: %s", uv_strerror(rc));
     }
     b->id = xstrdup(id);
@@ -222,10 +230,10 @@ int line_open(struct egress *e, const char *id, struct egress_policy *policy,
 }
 
 /* What the new policy does not grant any more is cut. */
-static void judge_again(struct line *b, struct conn *c, const char *old_url) {
+static void judge_again(struct line *b, struct egress_conn *c, const char *old_url) {
     struct decision d;
     struct err err;
-    if (c->state == CONN_HEAD || c->state == CONN_LINGER)
+    if (c->state == EGRESS_CONN_HEAD || c->state == EGRESS_CONN_LINGER)
         return;
     int rc = decide(&b->policy, b->port, &c->head, &d, &err);
     bool same = rc == 0 && d.kind == c->decision.kind && d.plain == c->decision.plain;
@@ -234,30 +242,38 @@ static void judge_again(struct line *b, struct conn *c, const char *old_url) {
     if (same) {
         decision_finish(&c->decision);
         c->decision = d;
+        /* What it holds was judged by the old policy, and the old credentials are looked for. */
+        if (forward_waits(c)) {
+            (void)err_set(&err, ERR_UNAVAILABLE,
+                          "the policy of the sandbox has changed: try again");
+            egress_conn_refuse(c, &err, NULL);
+        }
         return;
     }
     decision_finish(&d);
-    conn_deny(c, "the policy of the sandbox has changed", NULL, 0);
+    egress_conn_deny(c, "the policy of the sandbox has changed", NULL, 0);
 }
 
 void line_set_policy(struct line *b, struct egress_policy *policy) {
     struct egress_policy old = b->policy;
-    struct conn *next;
+    struct egress_conn *next;
     b->policy = *policy;
     *policy = (struct egress_policy){0};
-    for (struct conn *c = b->conns; c; c = next) {
+    for (struct egress_conn *c = b->conns; c; c = next) {
         next = c->next;
         bool routed =
             c->decision.kind == EGRESS_KIND_ROUTE || c->decision.kind == EGRESS_KIND_MODEL;
         judge_again(b, c, routed ? old.routes[c->decision.route].url : NULL);
     }
+    upstreams_drop(b);
     egress_policy_finish(&old);
 }
 
 void line_close(struct line *b) {
     struct egress *e = b->egress;
     while (b->conns)
-        conn_cut(b->conns, "the sandbox was closed");
+        egress_conn_cut(b->conns, "the sandbox was closed");
+    upstreams_drop(b);
     audit_flush(b);
     line_tell_usage(b);
     b->closed = true;
@@ -269,5 +285,5 @@ void line_close(struct line *b) {
     e->nlines--;
     /* Not when the last connection is gone, but now. */
     egress_policy_finish(&b->policy);
-    uv_close((uv_handle_t *)&b->listener, on_listener_closed);
+    uv_close((uv_handle_t *)&b->listener, egress_line_on_listener_closed);
 }

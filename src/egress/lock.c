@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-int lock_process(struct err *err) {
+int egress_lock_process(struct err *err) {
     const struct rlimit none = {0, 0};
     struct rlimit files;
     int rc = privileges_leave(err);
@@ -146,7 +146,7 @@ static const int CALLS[] = {
     SCMP_SYS(exit_group),
 };
 
-static void add_rules(struct filter *f) {
+static void egress_lock_add_rules(struct filter *f) {
     filter_allow(f, CALLS, ARRAY_LEN(CALLS));
     filter_allow_memory(f);
     /* Only reading. */
@@ -176,13 +176,13 @@ static void add_rules(struct filter *f) {
 
 /* An unknown call fails instead of killing: resolvers differ between hosts in what they try, and
  * all of them go on when they are refused something. */
-static int lock_calls(struct err *err) {
+static int egress_lock_calls(struct err *err) {
     struct filter *f = filter_create(FILTER_EPERM);
-    add_rules(f);
+    egress_lock_add_rules(f);
     return filter_load(f, true, err); /* the pool's threads may run already */
 }
 
-int lock_world(const char *ca_file, struct err *err) {
+int egress_lock_world(const char *ca_file, struct err *err) {
     int rc = lock_files(ca_file, err);
-    return rc < 0 || SANITIZED ? rc : lock_calls(err);
+    return rc < 0 || SANITIZED ? rc : egress_lock_calls(err);
 }

@@ -5,7 +5,7 @@
 #include "base/err.h"
 
 /* Before anything is read: not dumpable, no privileges, no core. */
-int lock_process(struct err *err);
+int egress_lock_process(struct err *err);
 /* When it is known where the certificates are ("" the system's): files are only read, and only in
  * those folders; system calls are those of a client of the network. */
-int lock_world(const char *ca_file, struct err *err);
+int egress_lock_world(const char *ca_file, struct err *err);

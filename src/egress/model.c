@@ -14,6 +14,7 @@ enum {
     BODY_MAX = 256 * 1024 * 1024,
     DEFAULT_OUTPUT = 4096, /* reserved for a request that does not say how long it may get */
     OUTPUT_MAX = 1 << 30,
+    LEAST_OUTPUT = 256, /* an answer of fewer tokens is of no use */
     CHOICES_MAX = 128,
 };
 
@@ -73,7 +74,8 @@ static const char *const openai_fields[] = {"model",
                                             "prompt_cache_key",
                                             NULL};
 
-static int check_fields(const struct egress_route *r, const json_t *body, struct err *err) {
+static int egress_model_check_fields(const struct egress_route *r, const json_t *body,
+                                     struct err *err) {
     const char *const *known = r->api == EGRESS_API_ANTHROPIC ? anthropic_fields : openai_fields;
     const char *key;
     json_t *value;
@@ -91,7 +93,8 @@ static int check_fields(const struct egress_route *r, const json_t *body, struct
 }
 
 /* A tool that the server runs by itself reaches out without passing here. */
-static int check_tools(const struct egress_route *r, const json_t *body, struct err *err) {
+static int egress_model_check_tools(const struct egress_route *r, const json_t *body,
+                                    struct err *err) {
     const json_t *tools = json_object_get(body, "tools");
     const json_t *tool;
     size_t i;
@@ -126,12 +129,38 @@ uint64_t model_cost(const struct egress_price *price, const struct model_tokens 
     if (!price)
         return 0;
     return t->input * price->input + t->output * price->output + t->cache_read * price->cache_read +
-           t->cache_write * price->cache_write;
+           t->cache_write * price->cache_write +
+           t->cache_write_1h * MAX(price->cache_write_1h, price->cache_write);
 }
 
-/* Of what may be written to a cache. */
-static uint64_t input_price(const struct egress_price *price) {
-    return MAX(price->input, price->cache_write);
+/* What the input costs at the worst: it may be written to a cache. */
+static uint64_t input_price(const struct egress_price *price, bool hour, enum model_input *ret) {
+    uint64_t most = MAX(price->input, price->cache_write);
+    *ret = price->cache_write > price->input ? MODEL_INPUT_CACHE : MODEL_INPUT_PLAIN;
+    if (!hour || price->cache_write_1h <= most)
+        return most;
+    *ret = MODEL_INPUT_HOUR;
+    return price->cache_write_1h;
+}
+
+/* True if some object has the key "ttl" with that of an hour. */
+static bool asks_for_hour(const json_t *j, unsigned depth) {
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (depth > DEPTH_MAX)
+        return true; /* it is refused for that */
+    json_array_foreach(j, i, value) {
+        if (asks_for_hour(value, depth + 1))
+            return true;
+    }
+    json_object_foreach((json_t *)(uintptr_t)j, key, value) {
+        if ((strcmp(key, "ttl") == 0 && json_is_string(value) &&
+             strcmp(json_string_value(value), "5m") != 0) ||
+            asks_for_hour(value, depth + 1))
+            return true;
+    }
+    return false;
 }
 
 static int refuse_cap(const char *what, struct err *err) {
@@ -251,7 +280,7 @@ static int check_limits(const json_t *body, struct err *err) {
     return 0;
 }
 
-static uint64_t positive(const json_t *v) {
+static uint64_t egress_model_positive(const json_t *v) {
     json_int_t n = json_integer_value(v);
     return n > 0 ? (uint64_t)n : 0;
 }
@@ -260,12 +289,12 @@ static uint64_t positive(const json_t *v) {
 static uint64_t wanted_output(const json_t *body) {
     uint64_t most = 0;
     for (size_t i = 0; i < ARRAY_LEN(limit_keys); i++)
-        most = MAX(most, positive(json_object_get(body, limit_keys[i])));
+        most = MAX(most, egress_model_positive(json_object_get(body, limit_keys[i])));
     return most ? MIN(most, OUTPUT_MAX) : DEFAULT_OUTPUT;
 }
 
-static void lower(json_t *obj, const char *key, uint64_t most, bool *changed) {
-    uint64_t asked = positive(json_object_get(obj, key));
+static void egress_model_lower(json_t *obj, const char *key, uint64_t most, bool *changed) {
+    uint64_t asked = egress_model_positive(json_object_get(obj, key));
     if (asked > 0 && asked <= most)
         return;
     (void)json_object_set_new(obj, key, json_integer((json_int_t)most));
@@ -279,29 +308,31 @@ static void bound_output(enum egress_api api, json_t *body, uint64_t most, bool 
     for (size_t i = 0; i < ARRAY_LEN(limit_keys); i++) {
         if (!json_object_get(body, limit_keys[i]))
             continue;
-        lower(body, limit_keys[i], most, changed);
+        egress_model_lower(body, limit_keys[i], most, changed);
         said = true;
     }
     if (!said)
-        lower(body, api == EGRESS_API_OPENAI ? "max_completion_tokens" : "max_tokens", most,
-              changed);
+        egress_model_lower(body, api == EGRESS_API_OPENAI ? "max_completion_tokens" : "max_tokens",
+                           most, changed);
     if (json_object_get(thinking, "budget_tokens"))
-        lower(thinking, "budget_tokens", most > 1 ? most - 1 : 1, changed); /* less than all */
+        egress_model_lower(thinking, "budget_tokens", most > 1 ? most - 1 : 1,
+                           changed); /* less than all */
 }
 
 static int count_choices(const json_t *body, uint64_t *ret, struct err *err) {
     const json_t *n = json_object_get(body, "n");
-    if (n && !json_is_null(n) && (positive(n) == 0 || positive(n) > CHOICES_MAX))
+    if (n && !json_is_null(n) &&
+        (egress_model_positive(n) == 0 || egress_model_positive(n) > CHOICES_MAX))
         return err_set(err, ERR_BAD_REQUEST, "n must be a number of 1 to %d", CHOICES_MAX);
-    *ret = MAX(positive(n), 1);
+    *ret = MAX(egress_model_positive(n), 1);
     return 0;
 }
 
 /* Bounds the answer by what is left, so that requests at the same time cannot pass a cap either. */
 static int apply_caps(const struct egress_policy *p, const struct decision *d,
-                      const struct model_room *used, json_t *body, struct model_ask *a,
-                      bool *changed, struct err *err) {
-    bool capped = p->caps.tokens > 0 || p->caps.cost_nusd > 0;
+                      const struct model_room *used, json_t *body, uint64_t max_output,
+                      struct model_ask *a, bool *changed, struct err *err) {
+    bool capped = p->caps.tokens > 0 || p->caps.cost_nusd > 0 || p->asks;
     uint64_t choices = 1;
     uint64_t room = 0;
     if (!capped || !a->billed)
@@ -310,7 +341,7 @@ static int apply_caps(const struct egress_policy *p, const struct decision *d,
     if (rc == 0)
         rc = count_choices(body, &choices, err);
     if (rc == 0)
-        rc = find_room(p, used, a, wanted_output(body) * choices, &room, err);
+        rc = find_room(p, used, a, MIN(wanted_output(body) * choices, max_output), &room, err);
     if (rc == 0 && room < choices)
         rc = refuse_cap("tokens", err);
     if (rc < 0)
@@ -318,8 +349,11 @@ static int apply_caps(const struct egress_policy *p, const struct decision *d,
     uint64_t each = room / MAX(choices, 1);
     bound_output(d->api, body, each, changed);
     a->reserved.tokens_out = each * choices;
-    if (a->price)
+    if (a->price) {
+        a->least_nusd = a->reserved.cost_nusd +
+                        MIN(a->reserved.tokens_out, LEAST_OUTPUT * choices) * a->price->output;
         a->reserved.cost_nusd += a->reserved.tokens_out * a->price->output;
+    }
     return 0;
 }
 
@@ -378,7 +412,7 @@ int model_parse(const char *body, size_t len, struct model_body *ret, struct err
         json_decref(j);
         return err_set(err, ERR_BAD_REQUEST, "the request must be a JSON object");
     }
-    *ret = (struct model_body){.tree = j, .tokens = content_tokens(j)};
+    *ret = (struct model_body){.tree = j, .tokens = content_tokens(j), .hour = asks_for_hour(j, 0)};
     return 0;
 }
 
@@ -388,9 +422,9 @@ static int check_body(const struct egress_route *r, const json_t *body, struct m
     const json_t *stream = json_object_get(body, "stream");
     int rc = check_model(r, body, a, err);
     if (rc == 0)
-        rc = check_fields(r, body, err);
+        rc = egress_model_check_fields(r, body, err);
     if (rc == 0)
-        rc = check_tools(r, body, err);
+        rc = egress_model_check_tools(r, body, err);
     /* Some servers take others for true, and then the usage would not be asked for. */
     if (rc == 0 && stream && !json_is_boolean(stream) && !json_is_null(stream))
         rc = err_set(err, ERR_BAD_REQUEST, "stream must be true or false");
@@ -402,18 +436,19 @@ static int check_body(const struct egress_route *r, const json_t *body, struct m
 }
 
 int model_judge(const struct egress_policy *p, const struct decision *d,
-                const struct model_room *used, const struct model_body *body, struct model_ask *ret,
-                struct err *err) {
+                const struct model_room *used, const struct model_body *body, uint64_t max_output,
+                struct model_ask *ret, struct err *err) {
     struct model_ask a = {.billed = (d->endpoint & (EGRESS_MESSAGES | EGRESS_CHAT)) != 0};
     bool changed = false;
     int rc = check_body(&p->routes[d->route], body->tree, &a, err);
     if (rc == 0) {
         a.price = find_price(p, a.model);
         if (a.billed)
-            a.reserved =
-                (struct model_room){.tokens_in = body->tokens,
-                                    .cost_nusd = a.price ? body->tokens * input_price(a.price) : 0};
-        rc = apply_caps(p, d, used, body->tree, &a, &changed, err);
+            a.reserved = (struct model_room){
+                .tokens_in = body->tokens,
+                .cost_nusd =
+                    a.price ? body->tokens * input_price(a.price, body->hour, &a.dearest) : 0};
+        rc = apply_caps(p, d, used, body->tree, max_output, &a, &changed, err);
     }
     if (rc == 0 && d->api == EGRESS_API_OPENAI)
         ask_for_usage(body->tree, &changed);

@@ -13,7 +13,7 @@ void scrub_init(struct scrub *s) {
     buf_init(&s->held, PIECE_MAX);
 }
 
-static void add(struct scrub *s, const char *secret) {
+static void egress_scrub_add(struct scrub *s, const char *secret) {
     if (s->n < SCRUB_MAX && strlen(secret) >= SCRUB_SHORTEST)
         s->secrets[s->n++] = xstrdup(secret);
 }
@@ -21,7 +21,7 @@ static void add(struct scrub *s, const char *secret) {
 void scrub_add(struct scrub *s, const char *value) {
     const char *word = strrchr(value, ' ');
     /* What holds the word holds the value. */
-    add(s, word && strlen(word + 1) >= SCRUB_SHORTEST ? word + 1 : value);
+    egress_scrub_add(s, word && strlen(word + 1) >= SCRUB_SHORTEST ? word + 1 : value);
 }
 
 void scrub_finish(struct scrub *s) {
@@ -43,7 +43,7 @@ bool scrub_finds(const struct scrub *s, const char *text) {
 }
 
 /* How many bytes at the end may begin a secret. */
-static size_t tail(const struct scrub *s, const char *data, size_t len) {
+static size_t scrub_tail(const struct scrub *s, const char *data, size_t len) {
     size_t longest = 0;
     for (size_t i = 0; i < s->n; i++) {
         size_t k = MIN(strlen(s->secrets[i]) - 1, len);
@@ -73,7 +73,7 @@ bool scrub_feed(struct scrub *s, const char *data, size_t len, const char **ret_
     for (size_t i = 0; i < s->n; i++)
         if (memmem(data, len, s->secrets[i], strlen(s->secrets[i])))
             return false;
-    size_t keep = tail(s, data, len);
+    size_t keep = scrub_tail(s, data, len);
     if (joined)
         s->passed = len - keep;
     else if (keep > 0)

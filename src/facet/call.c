@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "facet/args.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@ void db_fail(struct db *db, struct db_call *c, const char *name, const char *cod
     char message[600];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(message, sizeof(message), fmt, ap);
+    (void)text_vprint(message, sizeof(message), fmt, ap);
     va_end(ap);
     c->ok = false;
     (void)snprintf(c->code, sizeof(c->code), "%s", code);
@@ -88,7 +89,7 @@ static const char *code_name(int rc) {
     return (rc & 0xff) != rc ? code_name(rc & 0xff) : "SQLITE_ERROR";
 }
 
-static bool stopped(struct db *db, struct db_call *c) {
+static bool facet_call_stopped(struct db *db, struct db_call *c) {
     switch (db->stop) {
     case DB_STOP_TIME:
         db_fail(db, c, "LimitError", "LIMIT_TIME", "time limit of %" PRIu64 " ms exceeded",
@@ -109,7 +110,7 @@ static bool stopped(struct db *db, struct db_call *c) {
 /* The connection's last error becomes the answer. */
 static bool sqlite_failed(struct db *db, struct db_call *c, int rc) {
     int sys = errno; /* SQLite does not tell a full disk from its own limit (max_page_count) */
-    if (stopped(db, c))
+    if (facet_call_stopped(db, c))
         return false;
     if (db->denied_write) {
         db_fail(db, c, "SqliteError", "READ_ONLY", "query() only reads: use execute() to write");
@@ -262,7 +263,8 @@ static bool step_rows(struct db *db, struct db_call *c, sqlite3_stmt *s, struct 
 
 /* --- Statements ------------------------------------------------------------------------------ */
 
-static bool bind(struct db *db, struct db_call *c, sqlite3_stmt *s, int i, const struct arg *v) {
+static bool facet_call_bind(struct db *db, struct db_call *c, sqlite3_stmt *s, int i,
+                            const struct arg *v) {
     int rc = SQLITE_OK;
     switch (v->type) {
     case ARG_NULL:
@@ -285,13 +287,13 @@ static bool bind(struct db *db, struct db_call *c, sqlite3_stmt *s, int i, const
 }
 
 /* Binds what is left of the array of arguments, and leaves it. */
-static bool bind_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct args *a) {
+static bool facet_call_bind_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct args *a) {
     int want = sqlite3_bind_parameter_count(s);
     int have = 0;
     struct arg v;
     int rc;
     while ((rc = args_value(a, &v)) == 1)
-        if (++have <= want && !bind(db, c, s, have, &v))
+        if (++have <= want && !facet_call_bind(db, c, s, have, &v))
             return false;
     if (rc < 0)
         return bad_argument(db, c, a->error);
@@ -324,8 +326,8 @@ static bool take_sql(struct db *db, struct db_call *c, struct args *a) {
 }
 
 /* Compiles c->sql. *ret_more is the text after the statement, NULL if there is no more. */
-static bool compile(struct db *db, struct db_call *c, enum db_mode mode, const char *sql,
-                    size_t len, struct db_stmt **ret_stmt, const char **ret_more) {
+static bool facet_call_compile(struct db *db, struct db_call *c, enum db_mode mode, const char *sql,
+                               size_t len, struct db_stmt **ret_stmt, const char **ret_more) {
     const char *tail;
     int rc = db_prepare(db, mode, sql, len, ret_stmt, &tail);
     if (rc != SQLITE_OK)
@@ -352,8 +354,8 @@ static bool one_statement(struct db *db, struct db_call *c, const char *more) {
 static bool run_read(struct db *db, struct db_call *c, struct args *a, struct json_writer *w) {
     struct db_stmt *s = NULL;
     const char *more = NULL;
-    bool ok = compile(db, c, DB_MODE_READ, c->sql, c->sql_len, &s, &more) &&
-              one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
+    bool ok = facet_call_compile(db, c, DB_MODE_READ, c->sql, c->sql_len, &s, &more) &&
+              one_statement(db, c, more) && facet_call_bind_all(db, c, s->stmt, a);
     if (ok && !sqlite3_stmt_readonly(s->stmt)) {
         db_fail(db, c, "SqliteError", "READ_ONLY", "query() only reads: use execute() to write");
         ok = false;
@@ -363,12 +365,12 @@ static bool run_read(struct db *db, struct db_call *c, struct args *a, struct js
     return ok;
 }
 
-static bool begin(struct db *db, struct db_call *c) {
+static bool facet_call_begin(struct db *db, struct db_call *c) {
     int rc = db_begin(db);
     return rc == SQLITE_OK ? true : sqlite_failed(db, c, rc);
 }
 
-static bool commit(struct db *db, struct db_call *c) {
+static bool facet_call_commit(struct db *db, struct db_call *c) {
     int rc = db_commit(db);
     return rc == SQLITE_OK ? true : sqlite_failed(db, c, rc);
 }
@@ -380,19 +382,19 @@ static bool run_returning(struct db *db, struct db_call *c, struct args *a, stru
     c->code[0] = 0;
     buf_clear(&db->out);
     json_writer_init(w, &db->out);
-    bool ok = compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more) &&
-              one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
+    bool ok = facet_call_compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more) &&
+              one_statement(db, c, more) && facet_call_bind_all(db, c, s->stmt, a);
     if (ok && sqlite3_column_count(s->stmt) == 0) {
         db_fail(db, c, "SqliteError", "READ_ONLY",
                 "query() only reads: use execute() to write, or add RETURNING");
         ok = false;
     }
     int64_t before = sqlite3_total_changes64(db->sqlite);
-    ok = ok && begin(db, c) && step_rows(db, c, s->stmt, w);
+    ok = ok && facet_call_begin(db, c) && step_rows(db, c, s->stmt, w);
     db_release(db, s);
     if (ok && sqlite3_total_changes64(db->sqlite) != before)
         c->changes = (uint64_t)sqlite3_changes64(db->sqlite);
-    return ok && commit(db, c);
+    return ok && facet_call_commit(db, c);
 }
 
 /* What a holder reads; what it may execute it may also write this way, as long as it has rows. */
@@ -426,12 +428,12 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
     const char *sql = c->sql;
     const char *end = c->sql + c->sql_len;
     uint64_t changes = 0;
-    if (!begin(db, c))
+    if (!facet_call_begin(db, c))
         return false;
     while (sql && !db_sql_is_blank(sql, (size_t)(end - sql))) {
         struct db_stmt *s = NULL;
         const char *more = NULL;
-        if (!compile(db, c, DB_MODE_WRITE, sql, (size_t)(end - sql), &s, &more))
+        if (!facet_call_compile(db, c, DB_MODE_WRITE, sql, (size_t)(end - sql), &s, &more))
             return false;
         int rc = SQLITE_ROW;
         int64_t before = sqlite3_total_changes64(db->sqlite);
@@ -445,7 +447,7 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
             return false;
         sql = more;
     }
-    if (!commit(db, c))
+    if (!facet_call_commit(db, c))
         return false;
     c->changes = changes;
     json_writer_object_begin(w);
@@ -463,7 +465,7 @@ static bool run_write(struct db *db, struct db_call *c, struct args *a, struct j
                       bool may_be_script) {
     struct db_stmt *s = NULL;
     const char *more = NULL;
-    if (!compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
+    if (!facet_call_compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
         return false;
     if (more && may_be_script) {
         int end = args_leave(a);
@@ -475,19 +477,20 @@ static bool run_write(struct db *db, struct db_call *c, struct args *a, struct j
     /* Rows that do not fit must undo what the statement wrote. */
     bool own = sqlite3_column_count(s->stmt) > 0 && !sqlite3_stmt_readonly(s->stmt) &&
                sqlite3_get_autocommit(db->sqlite);
-    bool ok = one_statement(db, c, more) && bind_all(db, c, s->stmt, a) && (!own || begin(db, c)) &&
-              step_write(db, c, s->stmt, w);
+    bool ok = one_statement(db, c, more) && facet_call_bind_all(db, c, s->stmt, a) &&
+              (!own || facet_call_begin(db, c)) && step_write(db, c, s->stmt, w);
     db_release(db, s);
-    return ok && (!own || commit(db, c));
+    return ok && (!own || facet_call_commit(db, c));
 }
 
 static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
                            struct json_writer *w) {
     struct db_stmt *s = NULL;
     const char *more = NULL;
-    if (!take_sql(db, c, a) || !compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
+    if (!take_sql(db, c, a) ||
+        !facet_call_compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
         return false;
-    bool ok = one_statement(db, c, more) && bind_all(db, c, s->stmt, a);
+    bool ok = one_statement(db, c, more) && facet_call_bind_all(db, c, s->stmt, a);
     if (ok)
         ok = sqlite3_stmt_readonly(s->stmt) ? step_rows(db, c, s->stmt, w)
                                             : step_write(db, c, s->stmt, w);
@@ -498,7 +501,7 @@ static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
 static bool run_batch(struct db *db, struct db_call *c, struct args *a, struct json_writer *w) {
     if (args_enter(a) != 1)
         return bad_argument(db, c, "batch() takes one array: [[sql, value, ...], ...]");
-    if (!begin(db, c))
+    if (!facet_call_begin(db, c))
         return false;
     json_writer_array_begin(w);
     int rc;
@@ -516,10 +519,11 @@ static bool run_batch(struct db *db, struct db_call *c, struct args *a, struct j
     if (args_leave(a) != 1)
         return bad_argument(db, c, "batch() takes one array: [[sql, value, ...], ...]");
     json_writer_array_end(w);
-    return result_fits(db, c) && commit(db, c);
+    return result_fits(db, c) && facet_call_commit(db, c);
 }
 
-static bool run(struct db *db, struct db_call *c, struct args *a, struct json_writer *w) {
+static bool facet_call_run(struct db *db, struct db_call *c, struct args *a,
+                           struct json_writer *w) {
     if (args_enter(a) != 1)
         return bad_argument(db, c, a->error);
     switch (c->method) {
@@ -552,7 +556,7 @@ void db_call(struct db *db, struct db_call *c) {
     json_writer_init(&w, &db->out);
     db_start_clock(db, db->limits.time_ms);
     sqlite3_set_last_insert_rowid(db->sqlite, c->rowid);
-    c->ok = run(db, c, &a, &w);
+    c->ok = facet_call_run(db, c, &a, &w);
     if (!sqlite3_get_autocommit(db->sqlite)) {
         db_rollback(db);
         c->changes = 0;

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "facet/funcs.h"
 
 #include <errno.h>
@@ -31,12 +32,13 @@ enum {
 
 /* --- What SQL may do ------------------------------------------------------------------------- */
 
-static int by_name(const void *key, const void *entry) {
+static int facet_db_by_name(const void *key, const void *entry) {
     return strcasecmp(key, *(const char *const *)entry);
 }
 
 #define IS_LISTED(name, list)                                                                      \
-    ((name) && bsearch((name), (list), ARRAY_LEN(list), sizeof((list)[0]), by_name) != NULL)
+    ((name) &&                                                                                     \
+     bsearch((name), (list), ARRAY_LEN(list), sizeof((list)[0]), facet_db_by_name) != NULL)
 
 /* Sorted. Left out on purpose: load_extension, fts3_tokenizer, sqlite_log, json_patch (quadratic),
  * what tells about the build, and the functions of modules that are not there. The sqlite_... ones
@@ -179,9 +181,9 @@ static bool pragma_is_allowed(const struct db *db, const char *name, const char 
     return db->mode == DB_MODE_OPERATOR && strcasecmp(name, "user_version") == 0;
 }
 
-static int deny(struct db *db, const char *what, const char *name) {
-    (void)snprintf(db->denied, sizeof(db->denied), "%s%s%s", what, name ? " " : "",
-                   name ? name : "");
+static int facet_db_deny(struct db *db, const char *what, const char *name) {
+    (void)text_print(db->denied, sizeof(db->denied), "%s%s%s", what, name ? " " : "",
+                     name ? name : "");
     return SQLITE_DENY;
 }
 
@@ -189,7 +191,7 @@ static int deny(struct db *db, const char *what, const char *name) {
  * hide the tables from other holders: only "main" is written. */
 static int write_action(struct db *db, const char *schema) {
     if (schema && strcmp(schema, "main") != 0)
-        return deny(db, "temporary tables, views and triggers", NULL);
+        return facet_db_deny(db, "temporary tables, views and triggers", NULL);
     if (db->mode != DB_MODE_READ)
         return SQLITE_OK;
     db->denied_write = true;
@@ -198,8 +200,8 @@ static int write_action(struct db *db, const char *schema) {
 
 /* Called while SQL is compiled, for each thing that the statement would do, also inside views and
  * triggers: what is not listed here cannot be done, whoever wrote the view. */
-static int on_authorize(void *ctx, int action, const char *a, const char *b, const char *schema,
-                        const char *trigger) {
+static int facet_db_on_authorize(void *ctx, int action, const char *a, const char *b,
+                                 const char *schema, const char *trigger) {
     struct db *db = ctx;
     if (db->mode == DB_MODE_INTERNAL)
         return SQLITE_OK;
@@ -209,9 +211,9 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
     case SQLITE_RECURSIVE:
         return SQLITE_OK;
     case SQLITE_FUNCTION:
-        return IS_LISTED(b, FUNCTIONS) ? SQLITE_OK : deny(db, "function", b);
+        return IS_LISTED(b, FUNCTIONS) ? SQLITE_OK : facet_db_deny(db, "function", b);
     case SQLITE_PRAGMA:
-        return pragma_is_allowed(db, a, b) ? SQLITE_OK : deny(db, "PRAGMA", a);
+        return pragma_is_allowed(db, a, b) ? SQLITE_OK : facet_db_deny(db, "PRAGMA", a);
     case SQLITE_INSERT:
         if (!trigger && !db->insert_into && strncasecmp(a, "sqlite_", 7) != 0)
             db->insert_into = xstrdup(a);
@@ -239,19 +241,19 @@ static int on_authorize(void *ctx, int action, const char *a, const char *b, con
         return write_action(db, a);
     case SQLITE_CREATE_VTABLE:
         if (strcasecmp(b ? b : "", "fts5") != 0)
-            return deny(db, "module", b);
+            return facet_db_deny(db, "module", b);
         return write_action(db, schema);
     case SQLITE_TRANSACTION:
     case SQLITE_SAVEPOINT:
-        return deny(db,
-                    "transactions: each call is one, and batch() makes one of several "
-                    "statements",
-                    NULL);
+        return facet_db_deny(db,
+                             "transactions: each call is one, and batch() makes one of several "
+                             "statements",
+                             NULL);
     case SQLITE_ATTACH:
     case SQLITE_DETACH:
-        return deny(db, "ATTACH, DETACH and VACUUM", NULL);
+        return facet_db_deny(db, "ATTACH, DETACH and VACUUM", NULL);
     default:
-        return deny(db, "temporary tables, views and triggers", NULL);
+        return facet_db_deny(db, "temporary tables, views and triggers", NULL);
     }
 }
 
@@ -263,7 +265,7 @@ static int64_t coarse_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static int on_progress(void *ctx) {
+static int facet_db_on_progress(void *ctx) {
     struct db *db = ctx;
     int64_t now = coarse_ns();
     if (now >= db->deadline_ns) {
@@ -296,7 +298,7 @@ static uint64_t hash_sql(const char *sql, size_t len, enum db_mode mode) {
     return h;
 }
 
-static void drop(struct db_stmt *s) {
+static void facet_db_drop(struct db_stmt *s) {
     sqlite3_finalize(s->stmt);
     free(s->sql);
     *s = (struct db_stmt){0};
@@ -304,7 +306,7 @@ static void drop(struct db_stmt *s) {
 
 void db_drop_cache(struct db *db) {
     for (size_t i = 0; i < DB_CACHE_SIZE; i++)
-        drop(&db->cache[i]);
+        facet_db_drop(&db->cache[i]);
 }
 
 bool db_sql_is_blank(const char *sql, size_t len) {
@@ -357,7 +359,7 @@ int db_prepare(struct db *db, enum db_mode mode, const char *sql, size_t len,
                   db_sql_is_blank(tail, rest) &&
                   sqlite3_stmt_status(stmt, SQLITE_STMTSTATUS_MEMUSED, 0) <= CACHED_STMT_MAX;
     struct db_stmt *s = cached ? oldest : &db->single;
-    drop(s);
+    facet_db_drop(s);
     *s = (struct db_stmt){.stmt = stmt, .mode = mode};
     if (cached) {
         s->sql = xstrndup(sql, len);
@@ -378,7 +380,7 @@ void db_release(struct db *db, struct db_stmt *s) {
         sqlite3_clear_bindings(s->stmt); /* the texts belong to the call */
     }
     if (s == &db->single)
-        drop(s);
+        facet_db_drop(s);
 }
 
 static int step_internal(struct db *db, sqlite3_stmt *s) {
@@ -428,7 +430,7 @@ int db_global_init(struct err *err) {
     return 0;
 }
 
-static int failed(struct db *db, const char *what, struct err *err) {
+static int facet_db_failed(struct db *db, const char *what, struct err *err) {
     int rc = sqlite3_errcode(db->sqlite);
     if ((rc & 0xff) == SQLITE_BUSY)
         return err_set(err, ERR_CONFLICT, "%s: another process has the database open", what);
@@ -437,39 +439,40 @@ static int failed(struct db *db, const char *what, struct err *err) {
 }
 
 /* Our own SQL. The first value of the first row, if asked for. */
-static int internal(struct db *db, const char *sql, int64_t *ret, struct err *err) {
+static int facet_db_internal(struct db *db, const char *sql, int64_t *ret, struct err *err) {
     sqlite3_stmt *s = NULL;
     db->mode = DB_MODE_INTERNAL;
     db->denied[0] = 0;
     int rc = sqlite3_prepare_v2(db->sqlite, sql, -1, &s, NULL);
     if (rc != SQLITE_OK)
-        return failed(db, sql, err);
+        return facet_db_failed(db, sql, err);
     if (sqlite3_step(s) == SQLITE_ROW && ret)
         *ret = sqlite3_column_int64(s, 0);
     rc = sqlite3_finalize(s);
-    return rc == SQLITE_OK ? 0 : failed(db, sql, err);
+    return rc == SQLITE_OK ? 0 : facet_db_failed(db, sql, err);
 }
 
-static uint64_t or_default(uint64_t v, uint64_t fallback) {
+static uint64_t facet_db_or_default(uint64_t v, uint64_t fallback) {
     return v ? v : fallback;
 }
 
-static struct facet_limits effective(const struct facet_limits *l) {
+static struct facet_limits facet_db_effective(const struct facet_limits *l) {
     return (struct facet_limits){
-        .rows = or_default(l->rows, LIMIT_FACET_ROWS),
-        .result_bytes = or_default(l->result_bytes, LIMIT_FACET_RESULT_BYTES),
-        .time_ms = or_default(l->time_ms, LIMIT_FACET_TIME_MS),
-        .sql_bytes = MIN(or_default(l->sql_bytes, LIMIT_FACET_SQL_BYTES), 16U << 20),
-        .value_bytes = MIN(or_default(l->value_bytes, LIMIT_FACET_VALUE_BYTES), 64U << 20),
-        .call_bytes = MIN(or_default(l->call_bytes, LIMIT_FACET_CALL_BYTES), 128U << 20),
-        .disk_bytes = MAX(or_default(l->disk_bytes, LIMIT_FACET_DISK_BYTES), 64U << 10),
-        .memory_bytes = MAX(or_default(l->memory_bytes, LIMIT_FACET_MEMORY_BYTES), 4U << 20),
-        .stall_ms = or_default(l->stall_ms, LIMIT_FACET_STALL_MS),
+        .rows = facet_db_or_default(l->rows, LIMIT_FACET_ROWS),
+        .result_bytes = facet_db_or_default(l->result_bytes, LIMIT_FACET_RESULT_BYTES),
+        .time_ms = facet_db_or_default(l->time_ms, LIMIT_FACET_TIME_MS),
+        .sql_bytes = MIN(facet_db_or_default(l->sql_bytes, LIMIT_FACET_SQL_BYTES), 16U << 20),
+        .value_bytes = MIN(facet_db_or_default(l->value_bytes, LIMIT_FACET_VALUE_BYTES), 64U << 20),
+        .call_bytes = MIN(facet_db_or_default(l->call_bytes, LIMIT_FACET_CALL_BYTES), 128U << 20),
+        .disk_bytes = MAX(facet_db_or_default(l->disk_bytes, LIMIT_FACET_DISK_BYTES), 64U << 10),
+        .memory_bytes =
+            MAX(facet_db_or_default(l->memory_bytes, LIMIT_FACET_MEMORY_BYTES), 4U << 20),
+        .stall_ms = facet_db_or_default(l->stall_ms, LIMIT_FACET_STALL_MS),
         .calls_per_s = l->calls_per_s,
     };
 }
 
-static int harden(struct db *db, struct err *err) {
+static int facet_db_harden(struct db *db, struct err *err) {
     static const struct {
         int option;
         int value;
@@ -484,7 +487,7 @@ static int harden(struct db *db, struct err *err) {
     };
     for (size_t i = 0; i < ARRAY_LEN(CONFIG); i++)
         if (sqlite3_db_config(db->sqlite, CONFIG[i].option, CONFIG[i].value, NULL) != SQLITE_OK)
-            return failed(db, "configure", err);
+            return facet_db_failed(db, "configure", err);
     const struct {
         int id;
         int value;
@@ -508,12 +511,12 @@ static int harden(struct db *db, struct err *err) {
      * the SQL of another. */
     static const char *MODULES[] = {"fts5", "json_each", "json_tree", NULL};
     if (sqlite3_drop_modules(db->sqlite, MODULES) != SQLITE_OK || funcs_install(db->sqlite) != 0)
-        return failed(db, "configure", err);
+        return facet_db_failed(db, "configure", err);
     (void)sqlite3_hard_heap_limit64((sqlite3_int64)db->limits.memory_bytes);
     return 0;
 }
 
-static int pragmas(struct db *db, bool full, int64_t *ret_objects, struct err *err) {
+static int facet_db_pragmas(struct db *db, bool full, int64_t *ret_objects, struct err *err) {
     char pages[64];
     char log[64];
     (void)snprintf(pages, sizeof(pages), "PRAGMA max_page_count=%llu",
@@ -536,12 +539,12 @@ static int pragmas(struct db *db, bool full, int64_t *ret_objects, struct err *e
     };
     _Static_assert(LOG_PAGES == 256, "the pragma above says the same");
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
-        if (internal(db, list[i], i == 1 ? ret_objects : NULL, err) < 0)
+        if (facet_db_internal(db, list[i], i == 1 ? ret_objects : NULL, err) < 0)
             return -(int)err->code;
     return 0;
 }
 
-static sqlite3_file *file_of(const struct db *db, int which) {
+static sqlite3_file *facet_db_file_of(const struct db *db, int which) {
     sqlite3_file *f = NULL;
     (void)sqlite3_file_control(db->sqlite, "main", which, &f);
     return f && f->pMethods ? f : NULL;
@@ -550,7 +553,7 @@ static sqlite3_file *file_of(const struct db *db, int which) {
 /* SQLite syncs the folder with the first sync of a new log, for which it opens the folder: that
  * must happen while it can. */
 static int sync_log(struct db *db, struct err *err) {
-    sqlite3_file *f = file_of(db, SQLITE_FCNTL_JOURNAL_POINTER);
+    sqlite3_file *f = facet_db_file_of(db, SQLITE_FCNTL_JOURNAL_POINTER);
     if (!f || f->pMethods->xSync(f, SQLITE_SYNC_NORMAL) != SQLITE_OK)
         return err_set(err, ERR_IO, "the log of the database cannot be made");
     return 0;
@@ -589,14 +592,14 @@ static bool was_empty(struct db *db, struct emptiness *e, const char *table) {
 
 /* Runs the statements of an operator's text. With `e`, an INSERT runs only into a table that was
  * empty. */
-static int script(struct db *db, const char *what, const char *sql, struct emptiness *e,
-                  struct err *err) {
+static int facet_db_script(struct db *db, const char *what, const char *sql, struct emptiness *e,
+                           struct err *err) {
     size_t len = strlen(sql);
     while (!db_sql_is_blank(sql, len)) {
         struct db_stmt *s = NULL;
         const char *tail = sql;
         if (db_prepare(db, DB_MODE_OPERATOR, sql, len, &s, &tail) != SQLITE_OK)
-            return failed(db, what, err);
+            return facet_db_failed(db, what, err);
         _cleanup_(free) char *table = steal_ptr(&db->insert_into);
         int rc = SQLITE_DONE;
         if (!e || !table || was_empty(db, e, table)) {
@@ -606,7 +609,7 @@ static int script(struct db *db, const char *what, const char *sql, struct empti
             while (rc == SQLITE_ROW);
         }
         /* The message must be read before the statement is freed. */
-        int result = rc == SQLITE_DONE ? 0 : failed(db, what, err);
+        int result = rc == SQLITE_DONE ? 0 : facet_db_failed(db, what, err);
         db_release(db, s);
         if (result < 0)
             return result;
@@ -618,13 +621,13 @@ static int script(struct db *db, const char *what, const char *sql, struct empti
 
 static int set_up_tables(struct db *db, const struct facet_open *o, bool fresh, struct err *err) {
     struct emptiness e = {0};
-    int rc = db_begin(db) == SQLITE_OK ? 0 : failed(db, "begin", err);
+    int rc = db_begin(db) == SQLITE_OK ? 0 : facet_db_failed(db, "begin", err);
     if (rc == 0)
-        rc = script(db, "schema", o->schema, &e, err);
+        rc = facet_db_script(db, "schema", o->schema, &e, err);
     if (rc == 0 && o->seed[0] && (o->seed_table[0] ? is_empty(db, o->seed_table) : fresh))
-        rc = script(db, "seed", o->seed, NULL, err);
+        rc = facet_db_script(db, "seed", o->seed, NULL, err);
     if (rc == 0 && db_commit(db) != SQLITE_OK)
-        rc = failed(db, "commit", err);
+        rc = facet_db_failed(db, "commit", err);
     if (!sqlite3_get_autocommit(db->sqlite))
         db_rollback(db);
     for (size_t i = 0; i < e.n; i++)
@@ -654,7 +657,7 @@ static void try_methods(struct db *db, struct buf *warnings) {
         struct err err;
         enum db_mode mode = m->kind == FACET_KIND_QUERY ? DB_MODE_READ : DB_MODE_WRITE;
         if (db_prepare(db, mode, m->sql, strlen(m->sql), &s, &tail) != SQLITE_OK) {
-            (void)failed(db, "method", &err);
+            (void)facet_db_failed(db, "method", &err);
             (void)buf_addf(warnings, "method '%s': %s\n", m->name, err.message);
         } else if (!s->stmt || !db_sql_is_blank(tail, strlen(tail))) {
             (void)buf_addf(warnings, "method '%s' must be one statement\n", m->name);
@@ -664,7 +667,7 @@ static void try_methods(struct db *db, struct buf *warnings) {
 }
 
 void db_init(struct db *db, const struct facet_limits *limits) {
-    *db = (struct db){.limits = effective(limits), .mode = DB_MODE_INTERNAL};
+    *db = (struct db){.limits = facet_db_effective(limits), .mode = DB_MODE_INTERNAL};
     buf_init(&db->out, db->limits.result_bytes);
     buf_init(&db->scratch, db->limits.call_bytes);
 }
@@ -681,18 +684,19 @@ int db_open(struct db *db, struct facet_open *o, bool *ret_fresh, struct buf *wa
     if (!db->sqlite)
         return err_set(err, ERR_INTERNAL, "open database: out of memory");
     if (rc != SQLITE_OK)
-        return failed(db, "open database", err);
+        return facet_db_failed(db, "open database", err);
     (void)sqlite3_busy_timeout(db->sqlite, BUSY_MS);
     db_start_clock(db, DB_OPEN_TIME_MS);
-    sqlite3_progress_handler(db->sqlite, PROGRESS_OPS, on_progress, db);
-    (void)sqlite3_set_authorizer(db->sqlite, on_authorize, db);
+    sqlite3_progress_handler(db->sqlite, PROGRESS_OPS, facet_db_on_progress, db);
+    (void)sqlite3_set_authorizer(db->sqlite, facet_db_on_authorize, db);
     int64_t objects = 0;
-    if (harden(db, err) < 0 || pragmas(db, o->full, &objects, err) < 0 || sync_log(db, err) < 0)
+    if (facet_db_harden(db, err) < 0 || facet_db_pragmas(db, o->full, &objects, err) < 0 ||
+        sync_log(db, err) < 0)
         return -(int)err->code;
     if (sqlite3_prepare_v2(db->sqlite, "BEGIN", -1, &db->begin, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(db->sqlite, "COMMIT", -1, &db->commit, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(db->sqlite, "ROLLBACK", -1, &db->rollback, NULL) != SQLITE_OK)
-        return failed(db, "prepare", err);
+        return facet_db_failed(db, "prepare", err);
     bool fresh = objects == 0;
     rc = set_up_tables(db, o, fresh, err);
     /* A holder who may execute anything can bring the tables into a shape that the schema does not
@@ -716,7 +720,7 @@ void db_finish(struct db *db) {
     if (!db)
         return;
     db_drop_cache(db);
-    drop(&db->single);
+    facet_db_drop(&db->single);
     sqlite3_finalize(db->begin);
     sqlite3_finalize(db->commit);
     sqlite3_finalize(db->rollback);
@@ -749,7 +753,7 @@ int db_method_find(const struct db *db, const char *name, size_t len) {
 /* --- The whole of it ------------------------------------------------------------------------- */
 
 static uint64_t file_size(const struct db *db, int which) {
-    sqlite3_file *f = file_of(db, which);
+    sqlite3_file *f = facet_db_file_of(db, which);
     sqlite3_int64 n = 0;
     if (f)
         (void)f->pMethods->xFileSize(f, &n);
@@ -759,7 +763,7 @@ static uint64_t file_size(const struct db *db, int which) {
 void db_settle(struct db *db) {
     struct err ignored;
     db_start_clock(db, DB_OPEN_TIME_MS);
-    (void)internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, &ignored);
+    (void)facet_db_internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, &ignored);
 }
 
 /* After the log was written back the file is the whole database, and nobody changes it while we
@@ -770,9 +774,9 @@ int db_export(struct db *db, int fd, uint64_t *ret_bytes, struct err *err) {
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(err, ERR_BAD_REQUEST, "export goes into a regular file only");
     int64_t busy = 0;
-    if (internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, err) < 0)
+    if (facet_db_internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, err) < 0)
         return -(int)err->code;
-    sqlite3_file *f = file_of(db, SQLITE_FCNTL_FILE_POINTER);
+    sqlite3_file *f = facet_db_file_of(db, SQLITE_FCNTL_FILE_POINTER);
     sqlite3_int64 size = 0;
     if (busy || !f || f->pMethods->xFileSize(f, &size) != SQLITE_OK)
         return err_set(err, ERR_INTERNAL, "export: the log cannot be written back");

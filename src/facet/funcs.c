@@ -13,14 +13,14 @@ static size_t limit_of(sqlite3_context *ctx) {
 }
 
 /* Text or blob as bytes; a number is turned into text. */
-static const char *bytes_of(sqlite3_value *v, size_t *ret_len) {
+static const char *facet_funcs_bytes_of(sqlite3_value *v, size_t *ret_len) {
     const void *p = sqlite3_value_type(v) == SQLITE_BLOB ? sqlite3_value_blob(v)
                                                          : (const void *)sqlite3_value_text(v);
     *ret_len = (size_t)sqlite3_value_bytes(v);
     return p ? p : "";
 }
 
-static const char *text_of(sqlite3_value *v, size_t *ret_len) {
+static const char *facet_funcs_text_of(sqlite3_value *v, size_t *ret_len) {
     const unsigned char *p = sqlite3_value_text(v);
     *ret_len = (size_t)sqlite3_value_bytes(v);
     return p ? (const char *)p : "";
@@ -57,8 +57,9 @@ static void fn_instr(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
         sqlite3_value_type(argv[0]) == SQLITE_BLOB && sqlite3_value_type(argv[1]) == SQLITE_BLOB;
     size_t n;
     size_t m;
-    const char *hay = blobs ? bytes_of(argv[0], &n) : text_of(argv[0], &n);
-    const char *needle = blobs ? bytes_of(argv[1], &m) : text_of(argv[1], &m);
+    const char *hay = blobs ? facet_funcs_bytes_of(argv[0], &n) : facet_funcs_text_of(argv[0], &n);
+    const char *needle =
+        blobs ? facet_funcs_bytes_of(argv[1], &m) : facet_funcs_text_of(argv[1], &m);
     const char *hit = m == 0 ? hay : memmem(hay, n, needle, m);
     if (!hit) {
         sqlite3_result_int(ctx, 0);
@@ -76,16 +77,20 @@ static void fn_replace(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
         return;
     size_t n;
     size_t m;
-    const char *text = text_of(argv[0], &n);
-    const char *from = text_of(argv[1], &m);
+    const char *text = facet_funcs_text_of(argv[0], &n);
+    const char *from = facet_funcs_text_of(argv[1], &m);
     if (m == 0 || from[0] == 0) {
-        sqlite3_result_value(ctx, argv[0]);
+        /* As SQLite does: 3.40 answers what it was given, 3.46 its text. */
+        if (sqlite3_libversion_number() >= 3046000)
+            sqlite3_result_text(ctx, text, (int)n, SQLITE_TRANSIENT);
+        else
+            sqlite3_result_value(ctx, argv[0]);
         return;
     }
     if (any_null(1, argv + 2))
         return;
     size_t k;
-    const char *to = text_of(argv[2], &k);
+    const char *to = facet_funcs_text_of(argv[2], &k);
     const char *hit = memmem(text, n, from, m);
     sqlite3_str *out = sqlite3_str_new(sqlite3_context_db_handle(ctx));
     const char *end = text + n;
@@ -147,9 +152,9 @@ static void fn_trim(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
         return;
     const char *sides = sqlite3_user_data(ctx);
     size_t n;
-    const char *p = text_of(argv[0], &n);
+    const char *p = facet_funcs_text_of(argv[0], &n);
     size_t m = 1;
-    const char *chars = argc > 1 ? text_of(argv[1], &m) : " ";
+    const char *chars = argc > 1 ? facet_funcs_text_of(argv[1], &m) : " ";
     struct trim_set set;
     if (!trim_set_read(&set, chars, strnlen(chars, m))) {
         sqlite3_result_error(ctx, "trim: more than 64 characters beyond ASCII to remove", -1);
@@ -271,7 +276,7 @@ static void put_spec(struct format *f, const struct spec *s) {
 static void put_char(struct format *f, const struct spec *s) {
     sqlite3_value *v = next_arg(f);
     size_t n = 0;
-    const char *text = v ? text_of(v, &n) : "";
+    const char *text = v ? facet_funcs_text_of(v, &n) : "";
     size_t len = 1; /* SQLite makes a NUL of the empty text */
     while (len < n && (unsigned char)text[0] >= 0xc0 && ((unsigned char)text[len] & 0xc0) == 0x80 &&
            len < 4)
@@ -294,7 +299,7 @@ static void fn_printf(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
     size_t n;
     if (argc < 1 || sqlite3_value_type(argv[0]) == SQLITE_NULL)
         return;
-    const char *text = text_of(argv[0], &n);
+    const char *text = facet_funcs_text_of(argv[0], &n);
     struct format f = {.at = text,
                        .end = text + strnlen(text, n),
                        .argc = argc - 1,

@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-bool lock_is_relaxed(void) {
+bool facet_lock_is_relaxed(void) {
     return SANITIZED;
 }
 
@@ -21,20 +21,20 @@ static int set_limit(int what, uint64_t n, struct err *err) {
     return setrlimit((__rlimit_resource_t)what, &r) < 0 ? err_sys(err, "setrlimit") : 0;
 }
 
-int lock_process(struct err *err) {
+int facet_lock_process(struct err *err) {
     int rc = privileges_leave(err);
     return rc < 0 ? rc : set_limit(RLIMIT_NPROC, 0, err);
 }
 
-int lock_limits(uint64_t memory_bytes, uint64_t file_bytes, struct err *err) {
+int facet_lock_limits(uint64_t memory_bytes, uint64_t file_bytes, struct err *err) {
     if (set_limit(RLIMIT_NOFILE, 128, err) < 0 || set_limit(RLIMIT_FSIZE, file_bytes, err) < 0)
         return -(int)err->code;
-    if (lock_is_relaxed())
+    if (facet_lock_is_relaxed())
         return 0;
     return set_limit(RLIMIT_DATA, memory_bytes, err);
 }
 
-int lock_folder(int dirfd, uint32_t *ret_abi, struct err *err) {
+int facet_lock_folder(int dirfd, uint32_t *ret_abi, struct err *err) {
     struct landlock l;
     int rc = landlock_open(&l, LANDLOCK_TCP_BIND | LANDLOCK_TCP_CONNECT, err);
     if (rc == 0)
@@ -84,8 +84,8 @@ static const int OPENING[] = {
     SCMP_SYS(prctl),    SCMP_SYS(seccomp),   SCMP_SYS(prlimit64),
 };
 
-static int load(bool opening, struct err *err) {
-    if (lock_is_relaxed())
+static int facet_lock_load(bool opening, struct err *err) {
+    if (facet_lock_is_relaxed())
         return 0;
     struct filter *f = filter_create(FILTER_KILL);
     /* Memory is never executable; sockets are local pairs; fstat() is newfstatat() of no name. */
@@ -104,10 +104,10 @@ static int load(bool opening, struct err *err) {
     return filter_load(f, false, err);
 }
 
-int lock_calls_while_opening(struct err *err) {
-    return load(true, err);
+int facet_lock_calls_while_opening(struct err *err) {
+    return facet_lock_load(true, err);
 }
 
-int lock_calls(struct err *err) {
-    return load(false, err);
+int facet_lock_calls(struct err *err) {
+    return facet_lock_load(false, err);
 }

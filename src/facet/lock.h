@@ -11,14 +11,14 @@
 
 /* True in a build with a sanitizer: its own memory and system calls do not fit under the limits and
  * filters, which are left out then. */
-bool lock_is_relaxed(void);
+bool facet_lock_is_relaxed(void);
 
 /* Dies with its parent, leaves no core, cannot be traced by its user, has no capabilities. */
-int lock_process(struct err *err);
+int facet_lock_process(struct err *err);
 /* Memory, file size and descriptors. */
-int lock_limits(uint64_t memory_bytes, uint64_t file_bytes, struct err *err);
+int facet_lock_limits(uint64_t memory_bytes, uint64_t file_bytes, struct err *err);
 /* Only files in the folder can be opened. *ret_abi is Landlock's version, 0 if the kernel has none.
  */
-int lock_folder(int dirfd, uint32_t *ret_abi, struct err *err);
-int lock_calls_while_opening(struct err *err);
-int lock_calls(struct err *err);
+int facet_lock_folder(int dirfd, uint32_t *ret_abi, struct err *err);
+int facet_lock_calls_while_opening(struct err *err);
+int facet_lock_calls(struct err *err);

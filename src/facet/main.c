@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int set_up(int *ret_epoll, uint32_t *ret_landlock, struct err *err) {
+static int facet_main_set_up(int *ret_epoll, uint32_t *ret_landlock, struct err *err) {
     int keep[] = {FACET_CONTROL_FD, FACET_FOLDER_FD};
     fd_close_others(3, keep, ARRAY_LEN(keep));
     (void)umask(077);
@@ -31,13 +31,13 @@ static int set_up(int *ret_epoll, uint32_t *ret_landlock, struct err *err) {
     if (*ret_epoll < 0)
         return err_sys(err, "epoll");
     int rc = db_global_init(err);
-    if (rc < 0 || (rc = lock_process(err)) < 0)
+    if (rc < 0 || (rc = facet_lock_process(err)) < 0)
         return rc;
     if (fchdir(FACET_FOLDER_FD) < 0)
         return err_sys(err, "descriptor %d is not a folder", FACET_FOLDER_FD);
-    rc = lock_folder(FACET_FOLDER_FD, ret_landlock, err);
+    rc = facet_lock_folder(FACET_FOLDER_FD, ret_landlock, err);
     (void)close(FACET_FOLDER_FD);
-    return rc < 0 ? rc : lock_calls_while_opening(err);
+    return rc < 0 ? rc : facet_lock_calls_while_opening(err);
 }
 
 /* Everything a facet may hold at once: SQLite's heap, the calls and results of its holders, and
@@ -47,11 +47,11 @@ static uint64_t memory_of(const struct facet_limits *l) {
 }
 
 /* The log of one transaction is at most as large as the database, and a little for its frames. */
-static uint64_t file_of(const struct facet_limits *l) {
+static uint64_t facet_main_file_of(const struct facet_limits *l) {
     return l->disk_bytes + l->disk_bytes / 64 + (4U << 20);
 }
 
-static void refuse(uint64_t id, const struct err *err) {
+static void facet_main_refuse(uint64_t id, const struct err *err) {
     struct buf b;
     buf_init(&b, 4096);
     facet_error_encode(&b, err);
@@ -71,13 +71,13 @@ static int open_and_serve(struct wire_frame *f, uint32_t landlock, int epoll, st
     struct db db;
     bool fresh = false;
     db_init(&db, &o.limits);
-    if (lock_limits(memory_of(&db.limits), file_of(&db.limits), err) < 0)
+    if (facet_lock_limits(memory_of(&db.limits), facet_main_file_of(&db.limits), err) < 0)
         return -(int)err->code;
     serve_watch_begin(DB_OPEN_TIME_MS);
     if (db_open(&db, &o, &fresh, &warnings, err) < 0)
         return -(int)err->code;
     serve_watch_end();
-    if (lock_calls(err) < 0)
+    if (facet_lock_calls(err) < 0)
         return -(int)err->code;
     struct serve_options options = {
         .control = FACET_CONTROL_FD,
@@ -90,11 +90,11 @@ static int open_and_serve(struct wire_frame *f, uint32_t landlock, int epoll, st
 }
 
 /* Returns the exit status. */
-static int run(void) {
+static int facet_main_run(void) {
     struct err err;
     uint32_t landlock = 0;
     int epoll;
-    if (set_up(&epoll, &landlock, &err) < 0) {
+    if (facet_main_set_up(&epoll, &landlock, &err) < 0) {
         log_error("facet.setup", "message", err.message);
         return FACET_EXIT_SETUP;
     }
@@ -107,7 +107,7 @@ static int run(void) {
     rc = open_and_serve(&f, landlock, epoll, &err);
     if (rc >= 0)
         return rc;
-    refuse(f.id, &err);
+    facet_main_refuse(f.id, &err);
     return FACET_EXIT_SETUP;
 }
 
@@ -115,5 +115,5 @@ int main(void) {
     log_init("cay-facet", LOG_LEVEL_INFO);
     /* Nothing is left to be done at exit, and a sanitizer's search for leaks cannot trace a process
      * that is locked. */
-    _exit(run());
+    _exit(facet_main_run());
 }

@@ -134,7 +134,7 @@ static struct {
     struct server *server;     /* once it is there, to report */
 } watch;
 
-static void arm(int64_t ns) {
+static void facet_serve_arm(int64_t ns) {
     watch.fires_ns = clock_mono_ns() + ns;
     struct itimerval t = {.it_value = {.tv_sec = (time_t)(ns / 1000000000),
                                        .tv_usec = (suseconds_t)(ns / 1000 % 1000000 + 1)}};
@@ -143,14 +143,14 @@ static void arm(int64_t ns) {
 
 static void report_death(struct server *s);
 
-static void on_alarm(int signo) {
+static void facet_serve_on_alarm(int signo) {
     (void)signo;
     int saved = errno;
     int64_t left = watch.kill_ns - clock_mono_ns();
     if (!watch.running) {
         watch.fires_ns = 0;
     } else if (left > 0) {
-        arm(left);
+        facet_serve_arm(left);
     } else {
         if (watch.server && watch.server->current)
             report_death(watch.server);
@@ -160,7 +160,7 @@ static void on_alarm(int signo) {
 }
 
 void serve_watch_install(void) {
-    struct sigaction sa = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    struct sigaction sa = {.sa_handler = facet_serve_on_alarm, .sa_flags = SA_RESTART};
     sigemptyset(&sa.sa_mask);
     (void)sigaction(SIGALRM, &sa, NULL);
 }
@@ -172,7 +172,7 @@ void serve_watch_begin(uint64_t time_ms) {
     watch.kill_ns = clock_mono_ns() + span;
     watch.running = 1;
     if (watch.fires_ns == 0 || watch.fires_ns > watch.kill_ns)
-        arm(span);
+        facet_serve_arm(span);
 }
 
 void serve_watch_end(void) {
@@ -181,37 +181,37 @@ void serve_watch_end(void) {
 
 /* --- Control out ----------------------------------------------------------------------------- */
 
-_Noreturn static void leave(struct server *s, int status) {
+_Noreturn static void facet_serve_leave(struct server *s, int status) {
     if (status == FACET_EXIT_OK && !s->current)
         db_settle(s->db);
     _exit(status);
 }
 
 /* Waits until the front takes it: no call goes on that cannot be reported. */
-static void tell(struct server *s, uint16_t type, uint64_t id, const struct buf *payload,
-                 const int *fds, size_t nfds) {
+static void facet_serve_tell(struct server *s, uint16_t type, uint64_t id,
+                             const struct buf *payload, const int *fds, size_t nfds) {
     struct wire_out out = {.type = type, .id = id, .fds = fds, .nfds = nfds};
     if (payload)
         out.pieces[0] = (struct wire_piece){payload->data, payload->len};
     if (wire_send(s->control, &out) < 0)
-        leave(s, FACET_EXIT_OK);
+        facet_serve_leave(s, FACET_EXIT_OK);
 }
 
-static struct buf *reply(struct server *s) {
+static struct buf *facet_serve_reply(struct server *s) {
     buf_clear(&s->reply);
     return &s->reply;
 }
 
-static void tell_error(struct server *s, uint64_t id, const struct err *err) {
-    struct buf *b = reply(s);
+static void facet_serve_tell_error(struct server *s, uint64_t id, const struct err *err) {
+    struct buf *b = facet_serve_reply(s);
     facet_error_encode(b, err);
-    tell(s, FACET_ERROR, id, b, NULL, 0);
+    facet_serve_tell(s, FACET_ERROR, id, b, NULL, 0);
 }
 
-static void audit_flush(struct server *s) {
+static void facet_audit_flush(struct server *s) {
     if (s->naudit == 0)
         return;
-    tell(s, FACET_AUDIT, 0, &s->audit, NULL, 0);
+    facet_serve_tell(s, FACET_AUDIT, 0, &s->audit, NULL, 0);
     buf_clear(&s->audit);
     s->naudit = 0;
 }
@@ -258,7 +258,7 @@ static void report_death(struct server *s) {
 
 /* --- Grants ---------------------------------------------------------------------------------- */
 
-static void doom(struct grant *g, const char *reason) {
+static void facet_serve_doom(struct grant *g, const char *reason) {
     if (!g->doomed)
         g->doomed = reason;
 }
@@ -280,18 +280,18 @@ static void come_home(struct server *s) {
     (void)sched_setaffinity(0, sizeof(all_processors), &all_processors);
 }
 
-static void reap(struct server *s) {
+static void facet_serve_reap(struct server *s) {
     for (size_t i = 0; i < s->ngrants;) {
         struct grant *g = s->grants[i];
         if (!g->doomed) {
             i++;
             continue;
         }
-        audit_flush(s);
+        facet_audit_flush(s);
         if (strcmp(g->doomed, "revoked") != 0) { /* REVOKE was answered at once */
-            struct buf *b = reply(s);
+            struct buf *b = facet_serve_reply(s);
             facet_closed_encode(b, g->id, g->calls, g->doomed);
-            tell(s, FACET_CLOSED, 0, b, NULL, 0);
+            facet_serve_tell(s, FACET_CLOSED, 0, b, NULL, 0);
         }
         if (strcmp(g->doomed, "closed") != 0 && strcmp(g->doomed, "revoked") != 0)
             log_warn("facet.cut", "grant", (int64_t)g->id, "label", g->label, "reason", g->doomed);
@@ -314,7 +314,7 @@ static struct grant *grant_find(struct server *s, uint64_t id) {
 static void watch_fd(struct server *s, struct grant *g, uint32_t events, int op) {
     struct epoll_event e = {.events = events, .data.ptr = g};
     if (epoll_ctl(s->epoll, op, g->fd, &e) < 0)
-        doom(g, "epoll");
+        facet_serve_doom(g, "epoll");
 }
 
 /* *fd: our end of the capability, or -1: both are made here, and *fd is the holder's. */
@@ -367,7 +367,7 @@ static uint64_t total_out(const struct server *s) {
 }
 
 /* Sends the answer that is in db->out; what does not go now waits in the holder's buffer. */
-static void answer(struct server *s, struct grant *g, uint64_t id, bool ok) {
+static void facet_serve_answer(struct server *s, struct grant *g, uint64_t id, bool ok) {
     const struct buf *json = &s->db->out;
     struct wire_out out = {
         .type = ok ? FACET_RESULT : FACET_FAIL, .id = id, .pieces = {{json->data, json->len}}};
@@ -378,7 +378,7 @@ static void answer(struct server *s, struct grant *g, uint64_t id, bool ok) {
         return;
     ssize_t n = wire_try_send(g->fd, &out);
     if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-        doom(g, "closed");
+        facet_serve_doom(g, "closed");
         return;
     }
     size_t sent = n < 0 ? 0 : (size_t)n;
@@ -390,14 +390,14 @@ static void answer(struct server *s, struct grant *g, uint64_t id, bool ok) {
     (void)buf_add(&g->out, json->data + skip, json->len - skip);
     g->stalled_ms = clock_mono_ms();
     if (g->out.full || total_out(s) > BUDGET_RESULTS * s->db->limits.result_bytes)
-        doom(g, "does not read its results");
+        facet_serve_doom(g, "does not read its results");
     else
         watch_fd(s, g, EPOLLOUT, EPOLL_CTL_MOD);
 }
 
 /* False if the grant does not allow the call now; the failure is in db->out. */
-static bool admit(struct server *s, struct grant *g, const char *name, size_t len,
-                  struct db_call *c) {
+static bool facet_serve_admit(struct server *s, struct grant *g, const char *name, size_t len,
+                              struct db_call *c) {
     struct db *db = s->db;
     int method = db_method_find(db, name, len);
     if (method < 0 || !(g->methods >> method & 1)) {
@@ -572,7 +572,7 @@ static void go_where_asked(struct server *s, struct grant *g, uint64_t hint) {
         talk_with_one(s, g, hint);
 }
 
-static void on_call(struct server *s, struct grant *g, const struct wire_frame *f) {
+static void facet_serve_on_call(struct server *s, struct grant *g, const struct wire_frame *f) {
     const char *method;
     size_t method_len;
     struct err err;
@@ -582,8 +582,8 @@ static void on_call(struct server *s, struct grant *g, const struct wire_frame *
         facet_call_decode(f->data, f->len, &method, &method_len, &c->args, &c->args_len, &err) <
             0) {
         db_fail(s->db, c, "ProtocolError", "BAD_FRAME", "a frame is not a call");
-        answer(s, g, f->id, false);
-        doom(g, "sent something that is not a call");
+        facet_serve_answer(s, g, f->id, false);
+        facet_serve_doom(g, "sent something that is not a call");
         return;
     }
     s->call_ns = clock_mono_ns();
@@ -593,7 +593,7 @@ static void on_call(struct server *s, struct grant *g, const struct wire_frame *
     s->calls++;
     s->active_ms = s->call_ns / 1000000;
     s->idle_told = false;
-    if (admit(s, g, method, method_len, c)) {
+    if (facet_serve_admit(s, g, method, method_len, c)) {
         s->call_method = c->method;
         s->call_id = f->id;
         s->interrupt = false;
@@ -606,9 +606,9 @@ static void on_call(struct server *s, struct grant *g, const struct wire_frame *
     }
     s->failed += !c->ok;
     add_work(s, audit_put(s, g, method, method_len, c->code));
-    answer(s, g, f->id, c->ok);
+    facet_serve_answer(s, g, f->id, c->ok);
     if (s->naudit >= AUDIT_CALLS)
-        audit_flush(s);
+        facet_audit_flush(s);
 }
 
 /* Runs what is waiting, until the holder's turn is over or it does not read its answers. */
@@ -626,14 +626,14 @@ static void run_calls(struct server *s, struct grant *g) {
             struct db_call none = {0};
             db_fail(s->db, &none, "ProtocolError", "LIMIT_CALL",
                     "call limit of %" PRIu64 " bytes exceeded", s->db->limits.call_bytes);
-            answer(s, g, 0, false);
-            doom(g, "sent a frame that is too large");
+            facet_serve_answer(s, g, 0, false);
+            facet_serve_doom(g, "sent a frame that is too large");
             return;
         }
         if (rc == 0)
             break;
         g->stalled_ms = 0; /* it goes on */
-        on_call(s, g, &f);
+        facet_serve_on_call(s, g, &f);
         wire_frame_finish(&f);
     }
     if (g->doomed || g->out.len > 0)
@@ -651,17 +651,17 @@ static void run_calls(struct server *s, struct grant *g) {
 }
 
 /* rc: what the socket or the tray brought. */
-static void on_input(struct server *s, struct grant *g, int rc) {
+static void facet_serve_on_input(struct server *s, struct grant *g, int rc) {
     if (rc < 0) {
-        doom(g, rc == -ERR_CANCELLED ? "closed" : "broke the protocol");
+        facet_serve_doom(g, rc == -ERR_CANCELLED ? "closed" : "broke the protocol");
         return;
     }
     if (g->in.nfds > 0) {
-        doom(g, "sent a descriptor");
+        facet_serve_doom(g, "sent a descriptor");
         return;
     }
     if (g->in.in.cap > KEEP_BYTES && total_in(s) > BUDGET_CALLS * s->db->limits.call_bytes) {
-        doom(g, "too many large calls at once");
+        facet_serve_doom(g, "too many large calls at once");
         return;
     }
     if (rc > 0)
@@ -672,19 +672,19 @@ static bool read_tray(struct server *s, struct grant *g, bool last) {
     struct err err;
     int rc = tray_take(g->tray, TRAY_CALL, last, &g->in, &err);
     g->watched = !last;
-    on_input(s, g, rc);
+    facet_serve_on_input(s, g, rc);
     return rc != 0;
 }
 
-static void on_readable(struct server *s, struct grant *g) {
+static void facet_serve_on_readable(struct server *s, struct grant *g) {
     struct err err;
     /* What is in the tray came before what the socket has, of which there may be a part. */
     if (g->watched && read_tray(s, g, false) && (g->doomed || g->out.len > 0))
         return;
-    on_input(s, g, wire_recv(&g->in, g->fd, &err));
+    facet_serve_on_input(s, g, wire_recv(&g->in, g->fd, &err));
 }
 
-static void on_writable(struct server *s, struct grant *g) {
+static void facet_serve_on_writable(struct server *s, struct grant *g) {
     while (g->out_sent < g->out.len) {
         ssize_t n = send(g->fd, g->out.data + g->out_sent, g->out.len - g->out_sent, MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
@@ -692,7 +692,7 @@ static void on_writable(struct server *s, struct grant *g) {
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return;
         if (n < 0) {
-            doom(g, "closed");
+            facet_serve_doom(g, "closed");
             return;
         }
         g->out_sent += (size_t)n;
@@ -714,44 +714,45 @@ static void do_export(struct server *s, uint64_t id, int fd) {
     int rc = db_export(s->db, fd, &bytes, &err);
     fd_close(&fd);
     if (rc < 0) {
-        tell_error(s, id, &err);
+        facet_serve_tell_error(s, id, &err);
         return;
     }
-    struct buf *b = reply(s);
+    struct buf *b = facet_serve_reply(s);
     pack_u64(b, bytes);
-    tell(s, FACET_EXPORTED, id, b, NULL, 0);
+    facet_serve_tell(s, FACET_EXPORTED, id, b, NULL, 0);
 }
 
-static int on_grant(struct server *s, struct wire_frame *f, struct err *err) {
+static int facet_serve_on_grant(struct server *s, struct wire_frame *f, struct err *err) {
     struct facet_grant m;
     if (facet_grant_decode(f->data, f->len, &m, err) < 0)
         return -(int)err->code;
     _cleanup_(close) int fd = f->nfds > 0 ? wire_frame_take_fd(f, 0) : -1;
     int rc = make_grant(s, &m, &fd, err);
     if (rc == 0 && fd >= 0) {
-        struct buf *b = reply(s);
+        struct buf *b = facet_serve_reply(s);
         pack_u64(b, m.grant);
-        tell(s, FACET_GRANTED, f->id, b, &fd, 1);
+        facet_serve_tell(s, FACET_GRANTED, f->id, b, &fd, 1);
     }
     facet_grant_finish(&m);
     return rc;
 }
 
-static int on_revoke(struct server *s, uint64_t frame_id, uint64_t id, struct err *err) {
+static int facet_serve_on_revoke(struct server *s, uint64_t frame_id, uint64_t id,
+                                 struct err *err) {
     struct grant *g = grant_find(s, id);
     if (!g)
         return err_set(err, ERR_NOT_FOUND, "no open grant %" PRIu64, id);
-    doom(g, "revoked");
+    facet_serve_doom(g, "revoked");
     /* From here on the holder reads the end, also while its call is being stopped. */
     (void)shutdown(g->fd, SHUT_RDWR);
-    audit_flush(s);
-    struct buf *b = reply(s);
+    facet_audit_flush(s);
+    struct buf *b = facet_serve_reply(s);
     facet_closed_encode(b, g->id, g->calls, "revoked");
-    tell(s, FACET_CLOSED, frame_id, b, NULL, 0);
+    facet_serve_tell(s, FACET_CLOSED, frame_id, b, NULL, 0);
     return 0;
 }
 
-static int on_export(struct server *s, struct wire_frame *f, struct err *err) {
+static int facet_serve_on_export(struct server *s, struct wire_frame *f, struct err *err) {
     int fd = wire_frame_take_fd(f, 0);
     if (fd < 0)
         return err_set(err, ERR_BAD_REQUEST, "EXPORT needs a descriptor");
@@ -767,30 +768,30 @@ static int on_export(struct server *s, struct wire_frame *f, struct err *err) {
     return 0;
 }
 
-static void on_stats(struct server *s, uint64_t id) {
+static void facet_serve_on_stats(struct server *s, uint64_t id) {
     struct facet_stats st = {.calls = s->calls, .failed = s->failed, .grants = s->ngrants};
     db_stats(s->db, &st);
-    struct buf *b = reply(s);
+    struct buf *b = facet_serve_reply(s);
     facet_stats_encode(b, &st);
-    tell(s, FACET_STATS, id, b, NULL, 0);
+    facet_serve_tell(s, FACET_STATS, id, b, NULL, 0);
 }
 
-static int on_control(struct server *s, struct wire_frame *f, struct err *err) {
+static int facet_serve_on_control(struct server *s, struct wire_frame *f, struct err *err) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     switch (f->type) {
     case FACET_GRANT:
-        return on_grant(s, f, err);
+        return facet_serve_on_grant(s, f, err);
     case FACET_REVOKE: {
         uint64_t id = unpack_u64(&u);
         if (!unpack_ok(&u))
             break;
-        return on_revoke(s, f->id, id, err);
+        return facet_serve_on_revoke(s, f->id, id, err);
     }
     case FACET_EXPORT:
-        return on_export(s, f, err);
+        return facet_serve_on_export(s, f, err);
     case FACET_STATS:
-        on_stats(s, f->id);
+        facet_serve_on_stats(s, f->id);
         return 0;
     case FACET_INTERRUPT: {
         uint64_t id = unpack_u64(&u);
@@ -807,26 +808,26 @@ static int on_control(struct server *s, struct wire_frame *f, struct err *err) {
     return err_set(err, ERR_PROTOCOL, "unknown or malformed control message %u", f->type);
 }
 
-static void read_control(struct server *s) {
+static void facet_serve_read_control(struct server *s) {
     struct err err;
     int rc = wire_recv(&s->in, s->control, &err);
     if (rc == -ERR_CANCELLED)
-        leave(s, FACET_EXIT_OK);
+        facet_serve_leave(s, FACET_EXIT_OK);
     struct wire_frame f;
     while (rc >= 0 && (rc = wire_next(&s->in, &f, &err)) == 1) {
-        if (on_control(s, &f, &err) < 0)
-            tell_error(s, f.id, &err);
+        if (facet_serve_on_control(s, &f, &err) < 0)
+            facet_serve_tell_error(s, f.id, &err);
         wire_frame_finish(&f);
     }
     s->active_ms = clock_mono_ms();
     s->idle_told = false;
     if (rc < 0)
-        leave(s, FACET_EXIT_PROTOCOL);
+        facet_serve_leave(s, FACET_EXIT_PROTOCOL);
 }
 
 /* While a call runs: the front is served, so that one slow query does not keep it from granting,
  * revoking and interrupting; and a call whose holder is gone is stopped. */
-static enum db_stop on_tick(void *ctx) {
+static enum db_stop facet_serve_on_tick(void *ctx) {
     struct server *s = ctx;
     struct grant *g = s->current;
     if (!g)
@@ -835,7 +836,7 @@ static enum db_stop on_tick(void *ctx) {
     if (poll(p, 2, 0) <= 0)
         return DB_STOP_NONE;
     if (p[0].revents)
-        read_control(s);
+        facet_serve_read_control(s);
     if (g->doomed || (p[1].revents & (POLLHUP | POLLERR)))
         return DB_STOP_GONE;
     return s->interrupt ? DB_STOP_INTERRUPT : DB_STOP_NONE;
@@ -843,19 +844,19 @@ static enum db_stop on_tick(void *ctx) {
 
 /* --- The loop -------------------------------------------------------------------------------- */
 
-static int64_t sooner(int64_t a, int64_t b) {
+static int64_t facet_serve_sooner(int64_t a, int64_t b) {
     return a < 0 || b < a ? b : a;
 }
 
 /* Does what is due and returns the milliseconds until something else is, or -1. */
-static int on_time(struct server *s) {
+static int facet_serve_on_time(struct server *s) {
     int64_t now = clock_mono_ms();
     int64_t wait = -1;
     bool awake = false;
     if (s->naudit > 0 && now - s->audit_ms >= AUDIT_MS)
-        audit_flush(s);
+        facet_audit_flush(s);
     if (s->naudit > 0)
-        wait = sooner(wait, s->audit_ms + AUDIT_MS - now);
+        wait = facet_serve_sooner(wait, s->audit_ms + AUDIT_MS - now);
     for (size_t i = 0; i < s->ngrants; i++) {
         struct grant *g = s->grants[i];
         awake |= !g->passive;
@@ -865,8 +866,9 @@ static int on_time(struct server *s) {
             continue;
         int64_t left = g->stalled_ms + (int64_t)s->db->limits.stall_ms - now;
         if (left <= 0)
-            doom(g, g->out.len > 0 ? "does not read its results" : "does not finish its call");
-        wait = sooner(wait, MAX(left, 0));
+            facet_serve_doom(g, g->out.len > 0 ? "does not read its results"
+                                               : "does not finish its call");
+        wait = facet_serve_sooner(wait, MAX(left, 0));
     }
     if (awake) {
         s->active_ms = now;
@@ -874,15 +876,15 @@ static int on_time(struct server *s) {
     } else if (s->idle_ms > 0 && !s->idle_told) {
         int64_t left = s->active_ms + (int64_t)s->idle_ms - now;
         if (left <= 0) {
-            audit_flush(s);
+            facet_audit_flush(s);
             db_settle(s->db);
-            tell(s, FACET_IDLE, 0, NULL, NULL, 0);
+            facet_serve_tell(s, FACET_IDLE, 0, NULL, NULL, 0);
             s->idle_told = true;
         } else {
-            wait = sooner(wait, left);
+            wait = facet_serve_sooner(wait, left);
         }
     }
-    reap(s);
+    facet_serve_reap(s);
     return (int)MIN(wait, (int64_t)3600000);
 }
 
@@ -898,7 +900,7 @@ static bool can_run(const struct grant *g) {
 }
 
 /* Takes what is in the trays; before it sleeps for the last time. */
-static unsigned read_trays(struct server *s, bool last) {
+static unsigned facet_serve_read_trays(struct server *s, bool last) {
     unsigned came = 0;
     for (size_t i = 0; i < s->ngrants; i++) {
         struct grant *g = s->grants[i];
@@ -912,7 +914,7 @@ static unsigned look_for(struct server *s, int64_t ns) {
     unsigned came = 0;
     for (int64_t until = clock_mono_ns() + ns; came == 0 && clock_mono_ns() < until;)
         for (int i = 0; i < LOOKS && came == 0; i++) {
-            came = read_trays(s, false);
+            came = facet_serve_read_trays(s, false);
             tray_rest();
         }
     return came;
@@ -946,14 +948,14 @@ static unsigned wait_awake(struct server *s) {
 }
 
 /* Serves those who talk, while they do. True if it should not sleep now. */
-static bool talk(struct server *s) {
+static bool facet_serve_talk(struct server *s) {
     for (unsigned n = 0; n < TURN_CALLS;) {
-        unsigned came = read_trays(s, false);
+        unsigned came = facet_serve_read_trays(s, false);
         if (came == 0)
             came = wait_awake(s);
         if (came == 0) {
             end_talk(s);
-            return read_trays(s, true) > 0;
+            return facet_serve_read_trays(s, true) > 0;
         }
         n += came;
     }
@@ -972,22 +974,22 @@ static void watch_trays(struct server *s) {
     }
 }
 
-static void turn(struct server *s) {
+static void facet_serve_turn(struct server *s) {
     struct epoll_event events[32];
-    bool awake = talk(s);
-    int wait = on_time(s);
+    bool awake = facet_serve_talk(s);
+    int wait = facet_serve_on_time(s);
     int n = epoll_wait(s->epoll, events, ARRAY_LEN(events), awake ? 0 : wait);
     watch_trays(s);
     for (int i = 0; i < n; i++) {
         struct grant *g = events[i].data.ptr;
         if (!g)
-            read_control(s);
+            facet_serve_read_control(s);
         else if (g->doomed)
             continue;
         else if (g->out.len > 0)
-            on_writable(s, g);
+            facet_serve_on_writable(s, g);
         else if (!g->ready)
-            on_readable(s, g);
+            facet_serve_on_readable(s, g);
     }
     for (size_t i = 0; i < s->ngrants; i++)
         if (s->grants[i]->ready && !s->grants[i]->doomed)
@@ -995,7 +997,7 @@ static void turn(struct server *s) {
     for (size_t i = 0; i < s->nexports; i++)
         do_export(s, s->exports[i].id, s->exports[i].fd);
     s->nexports = 0;
-    reap(s);
+    facet_serve_reap(s);
 }
 
 int serve_epoll(void) {
@@ -1016,16 +1018,16 @@ int serve_run(struct db *db, int epoll, const struct serve_options *o) {
     buf_init(&s->reply, 1 << 20);
     buf_init(&s->audit, AUDIT_BYTES);
     (void)buf_reserve(&s->audit, AUDIT_BYTES);
-    db->on_tick = on_tick;
+    db->on_tick = facet_serve_on_tick;
     db->tick_ctx = s;
     watch.server = s;
     struct epoll_event e = {.events = EPOLLIN, .data.ptr = NULL};
     (void)fd_set_nonblock(s->control, true);
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, s->control, &e) < 0)
         return FACET_EXIT_SETUP;
-    struct buf *b = reply(s);
+    struct buf *b = facet_serve_reply(s);
     facet_opened_encode(b, &o->opened);
-    tell(s, FACET_OPENED, o->open_id, b, NULL, 0);
+    facet_serve_tell(s, FACET_OPENED, o->open_id, b, NULL, 0);
     for (;;)
-        turn(s);
+        facet_serve_turn(s);
 }

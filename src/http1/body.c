@@ -2,19 +2,19 @@
 
 #include <stdint.h>
 
-static int on_body(llhttp_t *p, const char *at, size_t len) {
+static int http1_body_on_data(llhttp_t *p, const char *at, size_t len) {
     const struct http1_body_sink *sink = p->data;
     return sink->on_data(sink->ctx, at, len) ? 0 : HPE_USER;
 }
 
-static int on_message_complete(llhttp_t *p) {
+static int http1_body_on_message_complete(llhttp_t *p) {
     (void)p;
     return HPE_PAUSED;
 }
 
 static const llhttp_settings_t settings = {
-    .on_body = on_body,
-    .on_message_complete = on_message_complete,
+    .on_body = http1_body_on_data,
+    .on_message_complete = http1_body_on_message_complete,
 };
 
 ssize_t http1_body_feed(struct http1_body *b, const struct http1_body_sink *sink, const char *data,

@@ -65,55 +65,56 @@ static void clear_next(struct parse *s) {
 }
 
 /* The whole head is in one piece, so a span comes as one call; a second one continues it. */
-static void extend(struct span *s, const char *at, size_t len) {
+static void http1_head_extend(struct span *s, const char *at, size_t len) {
     if (!s->data)
         s->data = at;
     s->len = (size_t)(at + len - s->data);
 }
 
-static int on_url(llhttp_t *p, const char *at, size_t len) {
+static int http1_head_on_url(llhttp_t *p, const char *at, size_t len) {
     struct parse *s = p->data;
-    extend(&s->url, at, len);
+    http1_head_extend(&s->url, at, len);
     return 0;
 }
 
-static int on_field(llhttp_t *p, const char *at, size_t len) {
+static int http1_head_on_field(llhttp_t *p, const char *at, size_t len) {
     struct parse *s = p->data;
     if (s->n == s->max) {
         s->too_many = true;
         return HPE_USER;
     }
-    extend(&s->names[s->n], at, len);
+    http1_head_extend(&s->names[s->n], at, len);
     return 0;
 }
 
-static int on_value(llhttp_t *p, const char *at, size_t len) {
+static int http1_head_on_value(llhttp_t *p, const char *at, size_t len) {
     struct parse *s = p->data;
-    extend(&s->values[s->n], at, len);
+    http1_head_extend(&s->values[s->n], at, len);
     return 0;
 }
 
-static int on_value_complete(llhttp_t *p) {
+static int http1_head_on_value_complete(llhttp_t *p) {
     struct parse *s = p->data;
     s->n++;
     clear_next(s);
     return 0;
 }
 
-static int on_message_complete(llhttp_t *p) {
+static int http1_head_on_message_complete(llhttp_t *p) {
     (void)p;
     return HPE_PAUSED;
 }
 
 static const llhttp_settings_t settings = {
-    .on_url = on_url,
-    .on_header_field = on_field,
-    .on_header_value = on_value,
-    .on_header_value_complete = on_value_complete,
-    .on_message_complete = on_message_complete,
+    .on_url = http1_head_on_url,
+    .on_header_field = http1_head_on_field,
+    .on_header_value = http1_head_on_value,
+    .on_header_value_complete = http1_head_on_value_complete,
+    .on_message_complete = http1_head_on_message_complete,
 };
 /* What reads a struct parse must not be called after the head. */
-static const llhttp_settings_t no_settings = {.on_message_complete = on_message_complete};
+static const llhttp_settings_t no_settings = {.on_message_complete =
+                                                  http1_head_on_message_complete};
 
 static int parser_error(const llhttp_t *p, enum llhttp_errno e, struct err *err) {
     switch (e) {
@@ -133,7 +134,7 @@ static int parser_error(const llhttp_t *p, enum llhttp_errno e, struct err *err)
     }
 }
 
-static char *terminate(struct span s) {
+static char *http1_head_terminate(struct span s) {
     char *p = (char *)(uintptr_t)s.data;
     size_t n = s.len;
     while (n > 0 && (p[n - 1] == ' ' || p[n - 1] == '\t'))
@@ -146,10 +147,10 @@ static int take_fields(struct http1_head *h, const struct parse *s, struct err *
     for (size_t i = 0; i < s->n; i++) {
         if (s->names[i].len == 0)
             return err_set(err, ERR_BAD_REQUEST, "a header field has no name");
-        h->fields[i].name = terminate(s->names[i]);
+        h->fields[i].name = http1_head_terminate(s->names[i]);
         /* The parser finds an empty value at the start of the next line, which is not ours to cut.
          */
-        h->fields[i].value = s->values[i].len > 0 ? terminate(s->values[i]) : "";
+        h->fields[i].value = s->values[i].len > 0 ? http1_head_terminate(s->values[i]) : "";
     }
     h->nfields = s->n;
     return 0;
@@ -172,7 +173,7 @@ static int check_lengths(struct http1_head *h, struct err *err) {
     return 0;
 }
 
-static int check_fields(struct http1_head *h, struct err *err) {
+static int http1_head_check_fields(struct http1_head *h, struct err *err) {
     size_t hosts = http1_head_count(h, "host");
     if (hosts > 1)
         return err_set(err, ERR_BAD_REQUEST, "more than one Host field");
@@ -198,7 +199,8 @@ static int check_target(const struct parse *s, char **ret_target, struct err *er
     return 0;
 }
 
-static enum llhttp_errno run(llhttp_t *parser, struct parse *s, const char *text, size_t len) {
+static enum llhttp_errno http1_head_run(llhttp_t *parser, struct parse *s, const char *text,
+                                        size_t len) {
     clear_next(s);
     llhttp_init(parser, HTTP_REQUEST, &settings);
     parser->data = s;
@@ -220,7 +222,7 @@ int http1_head_parse(struct http1_head *h, struct http1_body *body, const char *
     s.n = 0;
     s.max = h->max_fields;
     s.too_many = false;
-    enum llhttp_errno e = run(parser, &s, h->text, len);
+    enum llhttp_errno e = http1_head_run(parser, &s, h->text, len);
     if (s.too_many)
         return err_set(err, ERR_TOO_LARGE, "more than %zu header fields", s.max);
     if (e != HPE_OK && e != HPE_PAUSED && e != HPE_PAUSED_UPGRADE)
@@ -239,7 +241,7 @@ int http1_head_parse(struct http1_head *h, struct http1_body *body, const char *
     char *target = NULL;
     rc = check_target(&s, &target, err);
     if (rc == 0)
-        rc = check_fields(h, err);
+        rc = http1_head_check_fields(h, err);
     if (rc == 0)
         h->target = target;
     return rc;

@@ -3,10 +3,12 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "isolate/embed.h"
+#include "isolate/memory.h"
 #include "isolate/webhost.h"
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +23,7 @@ typedef void (*void_fn)(void);
 typedef void (*switch_fn)(JSGlobalContextRef, bool);
 
 /* Never in an isolate: the dynamic linker would walk libraries that are not forked along. */
-static void *symbol(const char *name) {
+static void *engine_symbol(const char *name) {
     return dlsym(RTLD_DEFAULT, name);
 }
 
@@ -34,7 +36,7 @@ static const char *const function_names[ENGINE_FUNCTION_COUNT] = {
     [ENGINE_SEED] = "seed",   [ENGINE_CLEAR] = "clear", [ENGINE_SETTLE] = "settle",
 };
 
-void engine_options(bool short_runs_do_not_compile) {
+void engine_options(bool short_runs_do_not_compile, uint64_t memory_max_bytes) {
     static const char *const options[][2] = {
         {"TZ", "UTC"},
         /* ICU would look for newer time-zone files on a disk that isolates cannot see. */
@@ -55,6 +57,10 @@ void engine_options(bool short_runs_do_not_compile) {
     (void)clearenv();
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         (void)setenv(options[i][0], options[i][1], 1);
+    /* The engine lets garbage grow with the machine's memory, of which a program has little. */
+    char ram[24];
+    (void)snprintf(ram, sizeof(ram), "%llu", (unsigned long long)memory_max_bytes);
+    (void)setenv("JSC_forceRAMSize", ram, 1);
     if (short_runs_do_not_compile)
         (void)setenv("JSC_thresholdForJITAfterWarmUp", "60000", 1);
 }
@@ -70,7 +76,8 @@ static JSObjectRef host_object(JSContextRef ctx, const struct engine_host_functi
     return object;
 }
 
-static int thrown(JSContextRef ctx, JSValueRef exception, const char *what, struct err *err) {
+static int engine_thrown(JSContextRef ctx, JSValueRef exception, const char *what,
+                         struct err *err) {
     size_t len;
     char *text = engine_utf8(ctx, exception, &len);
     int rc = err_set(err, ERR_INTERNAL, "%s: %s", what, text ? text : "unknown");
@@ -89,7 +96,7 @@ static JSObjectRef get_function(JSContextRef ctx, JSObjectRef object, const char
 }
 
 static void set_policies(JSGlobalContextRef ctx, JSObjectRef on_rejection) {
-    eval_enabled_fn eval_enabled = (eval_enabled_fn)symbol("JSGlobalContextSetEvalEnabled");
+    eval_enabled_fn eval_enabled = (eval_enabled_fn)engine_symbol("JSGlobalContextSetEvalEnabled");
     if (eval_enabled) {
         JSStringRef why = JSStringCreateWithUTF8CString(
             "eval and new Function are not available here: write the code as a module");
@@ -101,17 +108,18 @@ static void set_policies(JSGlobalContextRef ctx, JSObjectRef on_rejection) {
         "JSGlobalContextSetIncludesNativeCallStackWhenReportingExceptions",
         "JSGlobalContextSetRemoteInspectionEnabled"};
     for (size_t i = 0; i < ARRAY_LEN(off); i++) {
-        switch_fn set = (switch_fn)symbol(off[i]);
+        switch_fn set = (switch_fn)engine_symbol(off[i]);
         if (set)
             set(ctx, false);
     }
-    rejection_fn rejection = (rejection_fn)symbol("JSGlobalContextSetUnhandledRejectionCallback");
+    rejection_fn rejection =
+        (rejection_fn)engine_symbol("JSGlobalContextSetUnhandledRejectionCallback");
     if (rejection && on_rejection)
         rejection(ctx, on_rejection, NULL);
 }
 
-static JSValueRef evaluate(JSContextRef ctx, const char *text, const char *name,
-                           JSValueRef *exception) {
+static JSValueRef engine_evaluate(JSContextRef ctx, const char *text, const char *name,
+                                  JSValueRef *exception) {
     JSStringRef source = JSStringCreateWithUTF8CString(text);
     JSStringRef url = JSStringCreateWithUTF8CString(name);
     JSValueRef v = JSEvaluateScript(ctx, source, NULL, url, 1, exception);
@@ -123,11 +131,12 @@ static JSValueRef evaluate(JSContextRef ctx, const char *text, const char *name,
 /* The prelude: its functions for the event loop. */
 static JSObjectRef make_prelude(JSGlobalContextRef ctx, const struct engine_host_function *host,
                                 JSValueRef *exception) {
-    JSValueRef loader = evaluate(ctx, isolate_loader_js, "cay:loader", exception);
-    JSValueRef core = *exception ? NULL : evaluate(ctx, isolate_core_js, "cay:core", exception);
+    JSValueRef loader = engine_evaluate(ctx, isolate_loader_js, "cay:loader", exception);
+    JSValueRef core =
+        *exception ? NULL : engine_evaluate(ctx, isolate_core_js, "cay:core", exception);
     if (*exception)
         return NULL;
-    JSValueRef web = evaluate(ctx, isolate_web_js, "cay:web", exception);
+    JSValueRef web = engine_evaluate(ctx, isolate_web_js, "cay:web", exception);
     if (*exception)
         return NULL;
     JSObjectRef web_host = JSObjectMake(ctx, NULL, NULL);
@@ -139,18 +148,18 @@ static JSObjectRef make_prelude(JSGlobalContextRef ctx, const struct engine_host
 }
 
 int engine_init(struct engine *e, const struct engine_host_function *host, struct err *err) {
-    void_fn disable_scavenger = (void_fn)symbol("_ZN3WTF20fastDisableScavengerEv");
+    void_fn disable_scavenger = (void_fn)engine_symbol("_ZN3WTF20fastDisableScavengerEv");
     if (disable_scavenger)
         disable_scavenger();
     /* libc loads its unwinder at the first use, which must not come in an isolate. */
     void *frame[1];
     (void)backtrace(frame, 1);
-    proxy_target = (proxy_target_fn)symbol("JSObjectGetProxyTarget");
+    proxy_target = (proxy_target_fn)engine_symbol("JSObjectGetProxyTarget");
     JSGlobalContextRef ctx = JSGlobalContextCreate(NULL);
     JSValueRef exception = NULL;
     JSObjectRef table = make_prelude(ctx, host, &exception);
     if (!table)
-        return thrown(ctx, exception, "prelude", err);
+        return engine_thrown(ctx, exception, "prelude", err);
     for (size_t i = 0; i < ENGINE_FUNCTION_COUNT; i++) {
         e->functions[i] = get_function(ctx, table, function_names[i]);
         if (!e->functions[i])
@@ -235,21 +244,29 @@ JSValueRef engine_bytes(const struct engine *e, const void *data, size_t len) {
 
 /* JSGarbageCollect() only makes a collection come sooner: in the first isolates, each of which
  * would then write to the whole heap. */
+typedef void (*collect_fn)(JSContextRef);
+static collect_fn collect; /* looked up by the zygote, which collects first */
+
 void engine_collect(struct engine *e) {
-    typedef void (*collect_fn)(JSContextRef);
-    collect_fn collect = (collect_fn)symbol("JSSynchronousGarbageCollectForDebugging");
+    static bool looked;
+    if (!looked)
+        collect = (collect_fn)engine_symbol("JSSynchronousGarbageCollectForDebugging");
+    looked = true;
     if (collect)
         collect(e->ctx);
     else
         JSGarbageCollect(e->ctx);
 }
 
+enum { SPARSE_MIN = 1 << 20 };
+
 char *engine_utf8(JSContextRef ctx, JSValueRef value, size_t *ret_len) {
     JSStringRef s = JSValueToStringCopy(ctx, value, NULL);
     if (!s)
         return NULL;
     size_t size = JSStringGetMaximumUTF8CStringSize(s);
-    char *out = malloc(size);
+    /* Three bytes for a character, of which most texts need one. */
+    char *out = size < SPARSE_MIN ? malloc(size) : memory_sparse(size, size / 3);
     size_t n = out ? JSStringGetUTF8CString(s, out, size) : 0;
     JSStringRelease(s);
     if (n == 0) {
@@ -269,16 +286,17 @@ bool engine_is_proxy(JSContextRef ctx, JSValueRef value) {
 
 static engine_after_gc after_gc;
 
-static void on_gc(JSContextGroupRef group, void *arg) {
+static void isolate_engine_on_gc(JSContextGroupRef group, void *arg) {
     (void)group;
     after_gc(arg);
 }
 
 bool engine_on_gc(struct engine *e, engine_after_gc cb, void *arg) {
-    add_heap_finalizer_fn add = (add_heap_finalizer_fn)symbol("JSContextGroupAddHeapFinalizer");
+    add_heap_finalizer_fn add =
+        (add_heap_finalizer_fn)engine_symbol("JSContextGroupAddHeapFinalizer");
     if (!add)
         return false;
     after_gc = cb;
-    add(JSContextGetGroup(e->ctx), on_gc, arg);
+    add(JSContextGetGroup(e->ctx), isolate_engine_on_gc, arg);
     return true;
 }

@@ -50,7 +50,7 @@ struct engine_host_function {
     } while (0)
 
 /* Sets the engine's options in the environment: before the first engine_init(), at start. */
-void engine_options(bool short_runs_do_not_compile);
+void engine_options(bool short_runs_do_not_compile, uint64_t memory_max_bytes);
 /* host: a NULL-terminated table of native functions, handed to the prelude. */
 int engine_init(struct engine *e, const struct engine_host_function *host, struct err *err);
 /* Calls a function of the prelude. False if it threw, which the prelude never does: the caller

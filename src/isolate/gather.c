@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "isolate/embed.h"
+#include "isolate/memory.h"
 #include "isolate/reset.h"
 
 #include <errno.h>
@@ -98,7 +99,7 @@ static struct {
     uintptr_t end;   /* of what lay there when naming ended */
 } heap;
 
-static void *map(size_t n) {
+static void *isolate_gather_map(size_t n) {
     void *p =
         mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
@@ -147,7 +148,7 @@ static bool add_chunk(void) {
         return false;
     if ((uintptr_t)p % CHUNK_SIZE != 0) {
         (void)munmap(p, CHUNK_SIZE);
-        p = map(2 * CHUNK_SIZE);
+        p = isolate_gather_map(2 * CHUNK_SIZE);
         if (!p)
             return false;
         char *end = p + 2 * CHUNK_SIZE;
@@ -164,7 +165,7 @@ static bool add_chunk(void) {
     return true;
 }
 
-static void *take_block(void) {
+static void *isolate_gather_take_block(void) {
     struct free_block *b = blocks.free;
     if (b) {
         blocks.free = b->next;
@@ -180,8 +181,10 @@ static void *take_block(void) {
 
 static void drop_block(void *p) {
     struct free_block *b = p;
-    if (blocks.nfree >= KEPT_BLOCKS)
+    if (blocks.nfree >= KEPT_BLOCKS) {
         (void)madvise(p, BLOCK_SIZE, MADV_DONTNEED);
+        memory_returned();
+    }
     b->next = blocks.free;
     blocks.free = b;
     blocks.nfree++;
@@ -191,7 +194,7 @@ static void drop_block(void *p) {
 
 /* What is gathered has its size before it, and is never given back: it lives as long as the
  * zygote. */
-static void *gather(size_t n) {
+static void *gather_place(size_t n) {
     size_t room = GRAIN + (n + GRAIN - 1) / GRAIN * GRAIN;
     if (room < n || room > heap.arena_size - heap.used)
         return NULL;
@@ -212,7 +215,7 @@ static size_t gathered_size(const void *p) {
 }
 
 /* An allocation that is made: its name, if it can be gathered. */
-static uint32_t name(size_t n) {
+static uint32_t isolate_gather_name(size_t n) {
     if (!heap.naming || n == 0 || n > GATHERED_MAX)
         return 0;
     uint32_t ordinal = ++heap.made[n];
@@ -220,29 +223,36 @@ static uint32_t name(size_t n) {
 }
 
 /* A place for it, if the plan has one. */
-static void *planned(uint32_t it, size_t n) {
+static void *isolate_gather_planned(uint32_t it, size_t n) {
     const struct plan *plan = &heap.plan;
     if (heap.watched)
-        return gather(n);
+        return gather_place(n);
     if (it == 0 || plan->count == 0)
         return NULL;
     uint16_t *at = &heap.next[n];
     while (*at < plan->count && plan->name[*at] < it)
         (*at)++;
-    return *at < plan->count && plan->name[*at] == it ? gather(n) : NULL;
+    return *at < plan->count && plan->name[*at] == it ? gather_place(n) : NULL;
 }
 
-static void *noted(void *p, uint32_t it, size_t n) {
+static void *isolate_gather_noted(void *p, uint32_t it, size_t n) {
     if (heap.notes && heap.naming && heap.nnotes < NOTES_MAX && n <= UINT32_MAX)
         heap.notes[heap.nnotes++] = (struct note){(uintptr_t)p, (uint32_t)n, it};
     return p;
 }
 
+static void *isolate_gather_refused(void) {
+    errno = ENOMEM;
+    return NULL;
+}
+
 void *malloc(size_t size) {
     heap.sealed = false;
-    uint32_t it = name(size);
-    void *p = planned(it, size);
-    return p ? p : noted(__libc_malloc(size), it, size);
+    if (!memory_allow(size))
+        return isolate_gather_refused();
+    uint32_t it = isolate_gather_name(size);
+    void *p = isolate_gather_planned(it, size);
+    return p ? p : isolate_gather_noted(__libc_malloc(size), it, size);
 }
 
 void *calloc(size_t nmemb, size_t size) {
@@ -250,9 +260,11 @@ void *calloc(size_t nmemb, size_t size) {
     heap.sealed = false;
     if (__builtin_mul_overflow(nmemb, size, &all))
         return __libc_calloc(nmemb, size);
-    uint32_t it = name(all);
-    void *p = planned(it, all); /* from the kernel, used once: zero */
-    return p ? p : noted(__libc_calloc(nmemb, size), it, all);
+    if (!memory_allow(all))
+        return isolate_gather_refused();
+    uint32_t it = isolate_gather_name(all);
+    void *p = isolate_gather_planned(it, all); /* from the kernel, used once: zero */
+    return p ? p : isolate_gather_noted(__libc_calloc(nmemb, size), it, all);
 }
 
 void free(void *ptr) {
@@ -260,14 +272,16 @@ void free(void *ptr) {
     if (is_block(ptr)) {
         drop_block(ptr);
     } else if (!is_gathered(ptr)) {
-        if (ptr)
-            (void)noted(ptr, 0, 0);
+        if (!ptr)
+            return;
+        (void)isolate_gather_noted(ptr, 0, 0);
+        memory_before_free(ptr);
         __libc_free(ptr);
     }
 }
 
 /* Into the arena, or out of it. */
-static void *move(void *p, void *to, size_t n) {
+static void *isolate_gather_move(void *p, void *to, size_t n) {
     if (!to && n > 0)
         to = __libc_malloc(n);
     if (!to && n > 0)
@@ -287,22 +301,27 @@ enum { MOVED_MIN = 64 << 10 };
 
 void *realloc(void *ptr, size_t size) {
     heap.sealed = false;
+    size_t has = !ptr || is_gathered(ptr) || is_block(ptr) ? 0 : malloc_usable_size(ptr);
+    if (size > has && !memory_allow(size - has))
+        return isolate_gather_refused();
     if (size >= MOVED_MIN)
         reset_remapped();
-    uint32_t it = name(size);
-    void *place = planned(it, size);
+    uint32_t it = isolate_gather_name(size);
+    void *place = isolate_gather_planned(it, size);
     if (place || is_gathered(ptr) || is_block(ptr))
-        return move(ptr, place, size);
+        return isolate_gather_move(ptr, place, size);
     if (ptr)
-        (void)noted(ptr, 0, 0);
-    return noted(__libc_realloc(ptr, size), it, size);
+        (void)isolate_gather_noted(ptr, 0, 0);
+    return isolate_gather_noted(__libc_realloc(ptr, size), it, size);
 }
 
 void *aligned_alloc(size_t alignment, size_t size) {
     heap.sealed = false;
+    if (!memory_allow(size))
+        return isolate_gather_refused();
     if (alignment == BLOCK_SIZE && size == BLOCK_SIZE && heap.on)
-        return take_block();
-    return noted(__libc_memalign(alignment, size), 0, size);
+        return isolate_gather_take_block();
+    return isolate_gather_noted(__libc_memalign(alignment, size), 0, size);
 }
 
 void *memalign(size_t alignment, size_t size) {
@@ -322,7 +341,7 @@ int posix_memalign(void **memptr, size_t alignment, size_t size) {
 /* ---- learning ---- */
 
 static void set_arena(size_t size) {
-    heap.arena = map(size);
+    heap.arena = isolate_gather_map(size);
     heap.arena_size = heap.arena ? size : 0;
     heap.used = 0;
 }
@@ -345,7 +364,7 @@ int gather_begin(const void *plan, size_t len, bool scouts, struct err *err) {
     if (gathers)
         set_arena(ARENA_SIZE);
     else
-        heap.notes = map(NOTES_MAX * sizeof(*heap.notes));
+        heap.notes = isolate_gather_map(NOTES_MAX * sizeof(*heap.notes));
     if (!heap.arena && !heap.notes)
         return err_sys(err, "room for allocations");
     if (gathers) {
@@ -399,7 +418,7 @@ static struct {
 
 enum { TRAP_FLAG = 0x100 };
 
-static void on_write(int sig, siginfo_t *info, void *context) {
+static void isolate_gather_on_write(int sig, siginfo_t *info, void *context) {
     (void)sig;
     ucontext_t *u = context;
     uintptr_t at = (uintptr_t)info->si_addr;
@@ -412,7 +431,7 @@ static void on_write(int sig, siginfo_t *info, void *context) {
     u->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
 }
 
-static void on_step(int sig, siginfo_t *info, void *context) {
+static void isolate_gather_on_step(int sig, siginfo_t *info, void *context) {
     (void)sig;
     (void)info;
     ucontext_t *u = context;
@@ -422,8 +441,10 @@ static void on_step(int sig, siginfo_t *info, void *context) {
 }
 
 static bool set_traps(void) {
-    struct sigaction sa = {.sa_sigaction = on_write, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    struct sigaction step = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction sa = {.sa_sigaction = isolate_gather_on_write,
+                           .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction step = {.sa_sigaction = isolate_gather_on_step,
+                             .sa_flags = SA_SIGINFO | SA_ONSTACK};
     return sigaction(SIGSEGV, &sa, NULL) == 0 && sigaction(SIGTRAP, &step, NULL) == 0;
 }
 
@@ -442,7 +463,7 @@ int gather_watch(struct err *err) {
     set_arena(WATCHED_SIZE);
     heap.watched = heap.arena != NULL;
     uintptr_t from = (heap.start + PAGE - 1) / PAGE * PAGE;
-    trap.touched = map((heap.end - heap.start) / GRAIN);
+    trap.touched = isolate_gather_map((heap.end - heap.start) / GRAIN);
     if (!heap.watched || !trap.touched || !set_traps())
         return err_set(err, ERR_UNSUPPORTED, "writes cannot be traced here");
     if (mprotect((void *)from, (heap.end - from) / PAGE * PAGE, PROT_READ) < 0)
@@ -452,7 +473,7 @@ int gather_watch(struct err *err) {
 
 /* The note of each grain that is in use, from 1 on. */
 static uint32_t *find_owners(size_t grains) {
-    uint32_t *owner = map(grains * sizeof(*owner));
+    uint32_t *owner = isolate_gather_map(grains * sizeof(*owner));
     for (uint32_t i = 0; owner && i < heap.nnotes; i++) {
         const struct note *n = &heap.notes[i];
         if (n->at < heap.start || n->at + n->size > heap.end)
@@ -470,7 +491,7 @@ int gather_note(struct err *err) {
     struct plan *plan = heap.learnt;
     size_t grains = (heap.end - heap.start) / GRAIN;
     uint32_t *owner = find_owners(grains);
-    bool *written = map(NOTES_MAX + 1);
+    bool *written = isolate_gather_map(NOTES_MAX + 1);
     if (!owner || !written)
         return err_sys(err, "room for the owners of the heap");
     for (size_t g = 0; g < grains; g++)
@@ -482,14 +503,14 @@ int gather_note(struct err *err) {
     return 0;
 }
 
-static int by_name(const void *a, const void *b) {
+static int isolate_gather_by_name(const void *a, const void *b) {
     const uint32_t *x = a;
     const uint32_t *y = b;
     return *x < *y ? -1 : *x > *y;
 }
 
-static void sort(struct plan *plan) {
-    qsort(plan->name, plan->count, sizeof(plan->name[0]), by_name);
+static void isolate_gather_sort(struct plan *plan) {
+    qsort(plan->name, plan->count, sizeof(plan->name[0]), isolate_gather_by_name);
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->count; i++)
         if (n == 0 || plan->name[n - 1] != plan->name[i])
@@ -507,7 +528,7 @@ int gather_scout(gather_rehearse rehearse, void *ctx, struct buf *plan, struct e
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(programs); i++)
         rc = rehearse(ctx, programs[i], err);
-    sort(heap.learnt);
+    isolate_gather_sort(heap.learnt);
     (void)buf_add(plan, heap.learnt->name, heap.learnt->count * sizeof(heap.learnt->name[0]));
     (void)munmap(room, sizeof(*heap.learnt));
     (void)munmap(heap.notes, NOTES_MAX * sizeof(*heap.notes));

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/rand.h"
+#include "isolate/memory.h"
 #include "isolate/probe.h"
 #include "isolate/quick.h"
 #include "isolate/stay.h"
@@ -52,21 +53,6 @@ static uint64_t cpu_us(void) {
     return used_us(&ru);
 }
 
-/* Address-space size and resident bytes of this process. */
-static bool read_statm(int fd, uint64_t *ret_size, uint64_t *ret_resident) {
-    char text[128];
-    ssize_t n = fd >= 0 ? pread(fd, text, sizeof(text) - 1, 0) : -1;
-    if (n <= 0)
-        return false;
-    text[n] = 0;
-    char *end;
-    uint64_t size = strtoull(text, &end, 10);
-    uint64_t resident = strtoull(end, NULL, 10);
-    *ret_size = size * 4096u;
-    *ret_resident = resident * 4096u;
-    return true;
-}
-
 /* ---- sending: only send(), so that no system call that passes descriptors is needed ---- */
 
 static bool send_bytes(int fd, const void *data, size_t n) {
@@ -98,8 +84,8 @@ static void send_held(void) {
 
 /* What others follow as a rule waits for them, all else goes out at once. A large frame is not
  * copied. */
-static void send_frame(uint16_t type, uint64_t id, const void *head, size_t head_len,
-                       const void *body, size_t body_len) {
+static void isolate_send_frame(uint16_t type, uint64_t id, const void *head, size_t head_len,
+                               const void *body, size_t body_len) {
     size_t n = WIRE_HEAD_SIZE + head_len + body_len;
     if (n > sizeof(held.data) - held.len)
         send_held();
@@ -124,16 +110,20 @@ static void sending_begin(void) {
     self->sending = true;
 }
 
+static void isolate_tell_used(void);
+
 static void sending_end(void) {
     self->sending = false;
     if (self->stop_pending)
         stop_now(self->stop_pending);
+    if (self->tell_pending)
+        isolate_tell_used();
 }
 
-static void send_message(uint16_t type, uint64_t id, const void *head, size_t head_len,
-                         const void *body, size_t body_len) {
+static void isolate_send_message(uint16_t type, uint64_t id, const void *head, size_t head_len,
+                                 const void *body, size_t body_len) {
     sending_begin();
-    send_frame(type, id, head, head_len, body, body_len);
+    isolate_send_frame(type, id, head, head_len, body, body_len);
     sending_end();
 }
 
@@ -141,23 +131,35 @@ static void emit_line(void *arg, uint8_t level, double time_ms, const char *text
     const struct isolate_call *call = arg;
     uint8_t head[9] = {level};
     memcpy(head + 1, &time_ms, sizeof(time_ms)); /* little endian, as pack_f64() */
-    send_frame(ISOLATE_LOG, call->id, head, sizeof(head), text, len);
+    isolate_send_frame(ISOLATE_LOG, call->id, head, sizeof(head), text, len);
 }
 
-static void send_done(const struct isolate_call *call) {
+static void isolate_send_usage(uint16_t type, const struct isolate_call *call) {
     struct rusage ru;
     getrusage(RUSAGE_SELF, &ru);
-    uint64_t peak = (uint64_t)ru.ru_maxrss * 1024u;
-    uint64_t base = self->base_resident_bytes;
     uint64_t turn = call == self->current ? used_us(&ru) - self->turn_us : 0;
     char space[64];
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
     pack_u64(&b, call->cpu_us + turn);
-    pack_u64(&b, peak > base ? peak - base : 0);
+    pack_u64(&b, MAX(call->peak_bytes, memory_peak()));
     pack_u32(&b, call->binding_calls);
     pack_u64(&b, call->output.written_bytes);
     pack_u64(&b, call->output.dropped_bytes);
-    send_frame(ISOLATE_DONE, call->id, b.data, b.len, NULL, 0);
+    isolate_send_frame(type, call->id, b.data, b.len, NULL, 0);
+}
+
+static void send_done(const struct isolate_call *call) {
+    isolate_send_usage(ISOLATE_DONE, call);
+}
+
+static void isolate_tell_used(void) {
+    self->tell_pending = false;
+    self->sending = true;
+    for (const struct isolate_call *call = self->calls; call; call = call->next)
+        isolate_send_usage(ISOLATE_USED, call);
+    self->sending = false;
+    if (self->stop_pending)
+        stop_now(self->stop_pending);
 }
 
 /* ---- ends that JavaScript cannot see ---- */
@@ -175,6 +177,8 @@ static int end_text(char *out, size_t size, int status, const struct isolate_cal
         (void)snprintf(why, sizeof(why),
                        "the isolate was ended because another call on it "
                        "exceeded its processor time limit");
+    else if (status == ISOLATE_EXIT_ASKED)
+        (void)snprintf(why, sizeof(why), "the isolate was ended from outside");
     bool limit = status == ISOLATE_EXIT_MEMORY || status == ISOLATE_EXIT_CPU;
     const char *name = limit ? "LimitError" : "Error";
     return snprintf(out, size,
@@ -188,12 +192,12 @@ static void stop_now(int status) {
     if (!iso || iso->channel < 0 || !iso->started)
         _exit(status);
     self->sending = true;
-    send_frame(ISOLATE_ENDING, 0, NULL, 0, NULL, 0);
+    isolate_send_frame(ISOLATE_ENDING, 0, NULL, 0, NULL, 0);
     for (struct isolate_call *call = iso->calls; call; call = call->next) {
         char text[512];
         int n = end_text(text, sizeof(text), status, call, call == iso->current);
         output_flush(&call->output);
-        send_frame(ISOLATE_ERROR, call->id, NULL, 0, text, (size_t)n);
+        isolate_send_frame(ISOLATE_ERROR, call->id, NULL, 0, text, (size_t)n);
         send_done(call);
     }
     _exit(status);
@@ -208,36 +212,49 @@ static void stop_soon(int status) {
 
 /* The engine traps when the kernel gives it no more memory. Near the limit that is the program's
  * doing; elsewhere it is a fault of the engine. */
-static void on_crash(int sig) {
+static void isolate_on_crash(int sig) {
     (void)sig;
     if (!self || self->channel < 0)
         _exit(ISOLATE_EXIT_CRASH);
-    uint64_t size = 0;
-    uint64_t resident = 0;
-    bool known = read_statm(self->statm_fd, &size, &resident);
-    uint64_t grown = known && size > self->base_size_bytes ? size - self->base_size_bytes : 0;
-    bool memory = grown > self->limits.memory_bytes / 2;
-    int status = memory ? ISOLATE_EXIT_MEMORY : ISOLATE_EXIT_CRASH;
+    int status = memory_is_short() ? ISOLATE_EXIT_MEMORY : ISOLATE_EXIT_CRASH;
     if (self->sending)
         _exit(status);
     stop_now(status);
 }
 
+/* The front ends a call, and wants to know what it used. */
+static void isolate_on_asked(int sig) {
+    (void)sig;
+    if (!self || self->channel < 0)
+        _exit(ISOLATE_EXIT_ASKED);
+    stop_soon(ISOLATE_EXIT_ASKED);
+}
+
+/* The front does not wait for a call any more, and wants to know what it used. */
+static void isolate_on_used_asked(int sig) {
+    (void)sig;
+    if (!self || self->channel < 0 || !self->started)
+        return;
+    if (self->sending)
+        self->tell_pending = true;
+    else
+        isolate_tell_used();
+}
+
 /* The engine's and its libraries', in the place of libc's, which would send a signal: that is
  * forbidden here. */
 void abort(void) {
-    on_crash(SIGABRT);
+    isolate_on_crash(SIGABRT);
     _exit(ISOLATE_EXIT_CRASH);
+}
+
+static void isolate_on_memory_limit(void) {
+    stop_soon(ISOLATE_EXIT_MEMORY);
 }
 
 static void after_gc(void *arg) {
     (void)arg;
-    uint64_t size;
-    uint64_t resident;
-    if (!self->started || !read_statm(self->statm_fd, &size, &resident))
-        return;
-    if (resident > self->base_resident_bytes + self->limits.memory_bytes)
-        stop_soon(ISOLATE_EXIT_MEMORY);
+    memory_collected();
 }
 
 /* 0: none. It comes before the limit too: what is held goes out before the isolate waits for
@@ -248,7 +265,7 @@ static void set_cpu_timer(uint64_t left_us) {
 }
 
 /* From here on processor time is this call's (NULL: nobody's), within what is left of its limit. */
-static void enter(struct isolate *iso, struct isolate_call *call) {
+static void isolate_enter(struct isolate *iso, struct isolate_call *call) {
     if (call == iso->current)
         return;
     uint64_t now = cpu_us();
@@ -263,7 +280,7 @@ static void enter(struct isolate *iso, struct isolate_call *call) {
 }
 
 /* The timer counts in ticks, and may have been set for the call that had its turn before. */
-static void on_cpu_limit(int sig) {
+static void isolate_on_cpu_limit(int sig) {
     (void)sig;
     const struct isolate_call *call = self ? self->current : NULL;
     if (!call)
@@ -272,6 +289,7 @@ static void on_cpu_limit(int sig) {
     uint64_t limit = (uint64_t)call->cpu_ms * 1000;
     if (!self->sending)
         send_held();
+    memory_glance(); /* not all that a program makes grow comes from malloc() */
     if (used < limit)
         set_cpu_timer(limit - used);
     else
@@ -289,7 +307,7 @@ struct isolate_call *isolate_find_call(const struct isolate *iso, uint64_t id) {
 static void set_walls(struct isolate *iso) {
     if (iso->statm_fd < 0)
         return;
-    rlim_t size = iso->base_size_bytes + iso->limits.memory_bytes + ADDRESS_SLACK;
+    rlim_t size = memory_base_size() + iso->limits.memory_bytes + ADDRESS_SLACK;
     struct rlimit now;
     if (getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_max > size) {
         /* A run that comes after a reset may have a higher limit than this one. */
@@ -300,7 +318,7 @@ static void set_walls(struct isolate *iso) {
 
 /* ---- native functions of the prelude ---- */
 
-static double number(JSContextRef ctx, JSValueRef v) {
+static double isolate_number(JSContextRef ctx, JSValueRef v) {
     return JSValueToNumber(ctx, v, NULL);
 }
 
@@ -326,8 +344,8 @@ static HOST(host_log) {
     char *text = engine_utf8(ctx, argv[1], &len);
     if (text && self->current) {
         sending_begin();
-        output_add(&self->current->output, (uint8_t)number(ctx, argv[0]), (double)clock_wall_ms(),
-                   text, len);
+        output_add(&self->current->output, (uint8_t)isolate_number(ctx, argv[0]),
+                   (double)clock_wall_ms(), text, len);
         sending_end();
     }
     free(text);
@@ -339,10 +357,10 @@ static HOST(host_send) {
     HOST_UNUSED();
     size_t len = 0;
     char *text = engine_utf8(ctx, argv[2], &len);
-    uint16_t type = (uint16_t)number(ctx, argv[0]);
+    uint16_t type = (uint16_t)isolate_number(ctx, argv[0]);
     bool fits = text && (type != ISOLATE_RESULT || len <= self->limits.result_bytes);
     if (fits)
-        send_message(type, (uint64_t)number(ctx, argv[1]), NULL, 0, text, len);
+        isolate_send_message(type, (uint64_t)isolate_number(ctx, argv[1]), NULL, 0, text, len);
     free(text);
     return JSValueMakeBoolean(ctx, fits);
 }
@@ -354,12 +372,12 @@ static HOST(host_body) {
     size_t len = JSObjectGetTypedArrayByteLength(ctx, array, NULL);
     const void *data = len > 0 ? JSObjectGetTypedArrayBytesPtr(ctx, array, NULL) : NULL;
     uint8_t last = JSValueToBoolean(ctx, argv[2]);
-    size_t from = (size_t)number(ctx, argv[3]);
-    size_t count = (size_t)number(ctx, argv[4]);
+    size_t from = (size_t)isolate_number(ctx, argv[3]);
+    size_t count = (size_t)isolate_number(ctx, argv[4]);
     if (!data || from > len || count > len - from)
         from = count = 0;
-    send_message(ISOLATE_BODY, (uint64_t)number(ctx, argv[0]), &last, 1,
-                 count > 0 ? (const char *)data + from : NULL, count);
+    isolate_send_message(ISOLATE_BODY, (uint64_t)isolate_number(ctx, argv[0]), &last, 1,
+                         count > 0 ? (const char *)data + from : NULL, count);
     return JSValueMakeUndefined(ctx);
 }
 
@@ -368,26 +386,27 @@ static HOST(host_taken) {
     HOST_UNUSED();
     char space[8];
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
-    pack_u32(&b, (uint32_t)number(ctx, argv[1]));
-    send_message(ISOLATE_TAKEN, (uint64_t)number(ctx, argv[0]), b.data, b.len, NULL, 0);
+    pack_u32(&b, (uint32_t)isolate_number(ctx, argv[1]));
+    isolate_send_message(ISOLATE_TAKEN, (uint64_t)isolate_number(ctx, argv[0]), b.data, b.len, NULL,
+                         0);
     return JSValueMakeUndefined(ctx);
 }
 
 /* awaits(count): how many promises only the front can settle */
 static HOST(host_awaits) {
     HOST_UNUSED();
-    self->awaits = (uint32_t)number(ctx, argv[0]);
+    self->awaits = (uint32_t)isolate_number(ctx, argv[0]);
     return JSValueMakeUndefined(ctx);
 }
 
 /* enter(id): what follows is that call's doing; 0: nobody's */
 static HOST(host_enter) {
     HOST_UNUSED();
-    enter(self, isolate_find_call(self, (uint64_t)number(ctx, argv[0])));
+    isolate_enter(self, isolate_find_call(self, (uint64_t)isolate_number(ctx, argv[0])));
     return JSValueMakeUndefined(ctx);
 }
 
-static void free_call(struct isolate_call *call) {
+static void isolate_free_call(struct isolate_call *call) {
     output_finish(&call->output);
     free(call);
 }
@@ -397,7 +416,7 @@ static HOST(host_done) {
     HOST_UNUSED();
     struct isolate *iso = self;
     struct isolate_call **at = &iso->calls;
-    uint64_t id = (uint64_t)number(ctx, argv[0]);
+    uint64_t id = (uint64_t)isolate_number(ctx, argv[0]);
     while (*at && (*at)->id != id)
         at = &(*at)->next;
     struct isolate_call *call = *at;
@@ -407,16 +426,16 @@ static HOST(host_done) {
     output_flush(&call->output);
     send_done(call);
     if (iso->current == call)
-        enter(iso, NULL);
+        isolate_enter(iso, NULL);
     *at = call->next;
-    free_call(call);
+    isolate_free_call(call);
     sending_end();
     return JSValueMakeUndefined(ctx);
 }
 
 /* ---- calls on capabilities ---- */
 
-static void flush(struct isolate_socket *b) {
+static void isolate_flush(struct isolate_socket *b) {
     while (b->fd >= 0 && b->out.len > 0) {
         ssize_t n = send(b->fd, b->out.data, b->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
@@ -452,7 +471,7 @@ void isolate_send_call(struct isolate *iso, struct isolate_socket *b, size_t bef
     if (put_in_tray(iso, b, before))
         buf_clear(&b->out);
     else
-        flush(b);
+        isolate_flush(b);
     b->pending++;
 }
 
@@ -476,7 +495,7 @@ static const char *refuse_call(const struct isolate_socket *b, size_t payload, b
  * sent, else why not; then the binding is as it was. */
 static HOST(host_bind) {
     HOST_UNUSED();
-    size_t i = (size_t)number(ctx, argv[0]);
+    size_t i = (size_t)isolate_number(ctx, argv[0]);
     struct isolate_socket *b = i < self->nbindings ? &self->bindings[i] : NULL;
     if (!b || b->fd < 0)
         return engine_text(&self->engine, "it is gone", 10);
@@ -494,8 +513,8 @@ static HOST(host_bind) {
     if (why)
         return engine_text(&self->engine, why, strlen(why));
     uint8_t head[WIRE_HEAD_SIZE];
-    wire_head_encode(head, ISOLATE_BINDING_CALL, (uint64_t)number(ctx, argv[1]) | stay_hint(),
-                     payload, 0);
+    wire_head_encode(head, ISOLATE_BINDING_CALL,
+                     (uint64_t)isolate_number(ctx, argv[1]) | stay_hint(), payload, 0);
     size_t before = b->out.len;
     (void)buf_add(&b->out, head, sizeof(head));
     pack_bytes(&b->out, method, method_len);
@@ -516,8 +535,8 @@ static HOST(host_now) {
  * program's own, not the prelude's */
 static HOST(host_arm) {
     HOST_UNUSED();
-    self->timer_at_ms = number(ctx, argv[0]);
-    self->timers = (uint32_t)number(ctx, argv[1]);
+    self->timer_at_ms = isolate_number(ctx, argv[0]);
+    self->timers = (uint32_t)isolate_number(ctx, argv[1]);
     return JSValueMakeUndefined(ctx);
 }
 
@@ -539,7 +558,7 @@ static HOST(host_limit) {
         [ISOLATE_LIMIT_OUTPUT_BYTES] = (uint32_t)output,
         [ISOLATE_LIMIT_HEAD_BYTES] = LIMIT_RESPONSE_HEAD_BYTES,
     };
-    size_t i = (size_t)number(ctx, argv[0]);
+    size_t i = (size_t)isolate_number(ctx, argv[0]);
     return JSValueMakeNumber(ctx, i < ARRAY_LEN(values) ? values[i] : 0);
 }
 
@@ -576,20 +595,24 @@ void isolate_prelude(struct isolate *iso, enum engine_function f, size_t n, cons
         stop_now(ISOLATE_EXIT_CRASH);
 }
 
-static uint32_t or_default(uint32_t v, uint32_t fallback) {
+static uint32_t isolate_or_default(uint32_t v, uint32_t fallback) {
     return v > 0 ? v : fallback;
 }
 
-static void begin_call(struct isolate *iso, uint64_t id, uint32_t cpu_ms, uint32_t output_bytes) {
+static void isolate_begin_call(struct isolate *iso, uint64_t id, uint32_t cpu_ms,
+                               uint32_t output_bytes) {
     if (isolate_find_call(iso, id))
         _exit(ISOLATE_EXIT_PROTOCOL);
     struct isolate_call *call = xcalloc(1, sizeof(*call));
     *call = (struct isolate_call){.id = id, .cpu_ms = cpu_ms};
     output_init(&call->output, output_bytes, emit_line, call);
+    for (struct isolate_call *other = iso->calls; other; other = other->next)
+        other->peak_bytes = MAX(other->peak_bytes, memory_peak());
+    memory_restart();
     sending_begin(); /* the list is read when a limit stops us */
     call->next = iso->calls;
     iso->calls = call;
-    enter(iso, call);
+    isolate_enter(iso, call);
     sending_end();
 }
 
@@ -602,17 +625,17 @@ static void take_bindings(struct isolate *iso, struct wire_frame *f) {
     }
 }
 
-static void on_run(struct isolate *iso, struct wire_frame *f) {
+static void isolate_on_run(struct isolate *iso, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     uint32_t flags = unpack_u32(&u);
     struct isolate_limits l = {0};
-    l.cpu_ms = or_default(unpack_u32(&u), ISOLATE_DEFAULT_CPU_MS);
+    l.cpu_ms = isolate_or_default(unpack_u32(&u), ISOLATE_DEFAULT_CPU_MS);
     l.memory_bytes = unpack_u64(&u);
-    l.output_bytes = or_default(unpack_u32(&u), ISOLATE_DEFAULT_OUTPUT_BYTES);
+    l.output_bytes = isolate_or_default(unpack_u32(&u), ISOLATE_DEFAULT_OUTPUT_BYTES);
     l.binding_calls = unpack_u32(&u);
-    l.result_bytes = or_default(unpack_u32(&u), ISOLATE_DEFAULT_RESULT_BYTES);
-    l.wait_until_ms = or_default(unpack_u32(&u), ISOLATE_DEFAULT_WAIT_UNTIL_MS);
+    l.result_bytes = isolate_or_default(unpack_u32(&u), ISOLATE_DEFAULT_RESULT_BYTES);
+    l.wait_until_ms = isolate_or_default(unpack_u32(&u), ISOLATE_DEFAULT_WAIT_UNTIL_MS);
     if (l.memory_bytes == 0)
         l.memory_bytes = ISOLATE_DEFAULT_MEMORY_BYTES;
     size_t program_len;
@@ -627,7 +650,9 @@ static void on_run(struct isolate *iso, struct wire_frame *f) {
     iso->reset = flags & ISOLATE_RUN_RESET;
     take_bindings(iso, f);
     set_walls(iso);
-    begin_call(iso, f->id, l.cpu_ms, l.output_bytes);
+    if (iso->statm_fd >= 0)
+        memory_begin(l.memory_bytes, isolate_on_memory_limit);
+    isolate_begin_call(iso, f->id, l.cpu_ms, l.output_bytes);
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
                          JSValueMakeNumber(iso->engine.ctx, l.binding_calls),
                          engine_text(&iso->engine, program, program_len),
@@ -635,11 +660,24 @@ static void on_run(struct isolate *iso, struct wire_frame *f) {
     isolate_prelude(iso, ENGINE_START, ARRAY_LEN(args), args, NULL);
 }
 
-static void on_call(struct isolate *iso, struct wire_frame *f) {
+/* The engine does not know of the limit, nor of what is beside its heap: what earlier calls of a
+ * warm program left behind goes before it could cost the next one its memory. Not again before
+ * there is more of it. */
+static void collect_garbage(struct isolate *iso) {
+    uint64_t limit = iso->limits.memory_bytes;
+    uint64_t own = memory_now();
+    if (own < limit / 4 || own < iso->collected_bytes + limit / 8)
+        return;
+    engine_collect(&iso->engine);
+    memory_trim();
+    iso->collected_bytes = memory_exact();
+}
+
+static void isolate_on_call(struct isolate *iso, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
-    uint32_t cpu_ms = or_default(unpack_u32(&u), iso->limits.cpu_ms);
-    uint32_t output_bytes = or_default(unpack_u32(&u), iso->limits.output_bytes);
+    uint32_t cpu_ms = isolate_or_default(unpack_u32(&u), iso->limits.cpu_ms);
+    uint32_t output_bytes = isolate_or_default(unpack_u32(&u), iso->limits.output_bytes);
     uint32_t binding_calls = unpack_u32(&u);
     size_t spec_len;
     size_t body_len;
@@ -647,7 +685,9 @@ static void on_call(struct isolate *iso, struct wire_frame *f) {
     const char *body = unpack_bytes(&u, &body_len);
     if (!unpack_ok(&u) || !iso->started || !iso->warm)
         _exit(ISOLATE_EXIT_PROTOCOL);
-    begin_call(iso, f->id, cpu_ms, output_bytes);
+    if (!iso->calls)
+        collect_garbage(iso);
+    isolate_begin_call(iso, f->id, cpu_ms, output_bytes);
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
                          JSValueMakeNumber(iso->engine.ctx, binding_calls),
                          engine_text(&iso->engine, spec, spec_len),
@@ -655,7 +695,7 @@ static void on_call(struct isolate *iso, struct wire_frame *f) {
     isolate_prelude(iso, ENGINE_CALL, ARRAY_LEN(args), args, NULL);
 }
 
-static void on_room(struct isolate *iso, const struct wire_frame *f) {
+static void isolate_on_room(struct isolate *iso, const struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     uint32_t bytes = unpack_u32(&u);
@@ -666,7 +706,7 @@ static void on_room(struct isolate *iso, const struct wire_frame *f) {
     isolate_prelude(iso, ENGINE_ROOM, ARRAY_LEN(args), args, NULL);
 }
 
-static void on_input(struct isolate *iso, const struct wire_frame *f) {
+static void isolate_on_input(struct isolate *iso, const struct wire_frame *f) {
     if (f->len == 0)
         _exit(ISOLATE_EXIT_PROTOCOL);
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id),
@@ -675,8 +715,14 @@ static void on_input(struct isolate *iso, const struct wire_frame *f) {
     isolate_prelude(iso, ENGINE_INPUT, ARRAY_LEN(args), args, NULL);
 }
 
-static void on_cancel(struct isolate *iso, const struct wire_frame *f) {
+static void isolate_on_cancel(struct isolate *iso, const struct wire_frame *f) {
     JSValueRef args[] = {JSValueMakeNumber(iso->engine.ctx, (double)f->id)};
+    const struct isolate_call *call = isolate_find_call(iso, f->id);
+    if (call) {
+        sending_begin();
+        isolate_send_usage(ISOLATE_USED, call);
+        sending_end();
+    }
     isolate_prelude(iso, ENGINE_CANCEL, ARRAY_LEN(args), args, NULL);
 }
 
@@ -688,15 +734,15 @@ static bool read_channel(struct isolate *iso) {
     struct wire_frame f;
     while (rc >= 0 && (rc = wire_next(&iso->reader, &f, &err)) == 1) {
         if (f.type == ISOLATE_RUN)
-            on_run(iso, &f);
+            isolate_on_run(iso, &f);
         else if (f.type == ISOLATE_CALL)
-            on_call(iso, &f);
+            isolate_on_call(iso, &f);
         else if (f.type == ISOLATE_ROOM)
-            on_room(iso, &f);
+            isolate_on_room(iso, &f);
         else if (f.type == ISOLATE_INPUT)
-            on_input(iso, &f);
+            isolate_on_input(iso, &f);
         else if (f.type == ISOLATE_CANCEL)
-            on_cancel(iso, &f);
+            isolate_on_cancel(iso, &f);
         else
             rc = -ERR_PROTOCOL;
         wire_frame_finish(&f);
@@ -747,7 +793,7 @@ static int take_tray(struct isolate_socket *b, struct wire_frame *f) {
     return 0;
 }
 
-static int take_frame(struct isolate *iso, size_t i, struct wire_frame *f) {
+static int isolate_take_frame(struct isolate *iso, size_t i, struct wire_frame *f) {
     struct isolate_socket *b = &iso->bindings[i];
     if (f->type == FACET_TRAY && f->nfds == 1)
         return take_tray(b, f);
@@ -763,7 +809,7 @@ static void take_frames(struct isolate *iso, size_t i, int rc) {
     struct err err;
     struct wire_frame f;
     while (rc >= 0 && b->fd >= 0 && (rc = wire_next(&b->reader, &f, &err)) == 1) {
-        rc = take_frame(iso, i, &f);
+        rc = isolate_take_frame(iso, i, &f);
         wire_frame_finish(&f);
     }
     if (rc < 0)
@@ -771,12 +817,12 @@ static void take_frames(struct isolate *iso, size_t i, int rc) {
                      rc == -ERR_CANCELLED ? "was withdrawn" : "sent what is not a valid reply");
 }
 
-static void read_binding(struct isolate *iso, size_t i) {
+static void isolate_read_binding(struct isolate *iso, size_t i) {
     struct err err;
     take_frames(iso, i, wire_recv(&iso->bindings[i].reader, iso->bindings[i].fd, &err));
 }
 
-static int wait_ms(const struct isolate *iso, int max_wait_ms) {
+static int isolate_wait_ms(const struct isolate *iso, int max_wait_ms) {
     if (iso->timer_at_ms < 0)
         return max_wait_ms;
     double left = iso->timer_at_ms - mono_ms();
@@ -795,12 +841,13 @@ static bool await_tray(const struct isolate *iso, struct tray *t) {
         stay_waited(!came);
     if (came)
         return true;
-    return !stay_is_apart() && wait_ms(iso, 1) > 0 && tray_sleep(t, TRAY_ANSWER, TRAY_SLEEP_NS);
+    return !stay_is_apart() && isolate_wait_ms(iso, 1) > 0 &&
+           tray_sleep(t, TRAY_ANSWER, TRAY_SLEEP_NS);
 }
 
 /* Waits for an answer in a tray, if one is due there: true if it came. After this none comes
  * there, so that what the sockets have is later than it. */
-static bool read_trays(struct isolate *iso) {
+static bool isolate_read_trays(struct isolate *iso) {
     struct err err;
     for (size_t i = 0; i < iso->nbindings; i++) {
         struct isolate_socket *b = &iso->bindings[i];
@@ -845,7 +892,7 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
     if (iso->reset && !iso->calls)
         return true; /* nothing is worth waiting for */
     stay_or_leave(iso->calls && !iso->calls->next && isolate_pending(iso) == 1);
-    bool came = read_trays(iso);
+    bool came = isolate_read_trays(iso);
     if (came && ++iso->by_tray % TRAY_TURNS != 0)
         return true;
     struct pollfd p[1 + WIRE_FDS_MAX];
@@ -858,15 +905,15 @@ bool isolate_step(struct isolate *iso, int max_wait_ms) {
     sending_begin();
     send_held();
     sending_end();
-    int n = poll(p, 1 + iso->nbindings, came ? 0 : wait_ms(iso, max_wait_ms));
+    int n = poll(p, 1 + iso->nbindings, came ? 0 : isolate_wait_ms(iso, max_wait_ms));
     stay_woke();
     if (n <= 0)
         return true;
     for (size_t i = 0; i < iso->nbindings; i++) {
         if (p[1 + i].revents & POLLOUT)
-            flush(&iso->bindings[i]);
+            isolate_flush(&iso->bindings[i]);
         if (p[1 + i].revents & (POLLIN | POLLHUP | POLLERR))
-            read_binding(iso, i);
+            isolate_read_binding(iso, i);
     }
     return p[0].revents == 0 || read_channel(iso);
 }
@@ -884,16 +931,17 @@ bool isolate_serve(struct isolate *iso) {
     return false;
 }
 
-void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped, uint32_t known) {
+void isolate_reborn(struct isolate *iso, const struct memory_start *memory, uint32_t restored,
+                    uint32_t dropped, uint32_t known) {
     isolate_seed(iso);
     webhost_begin();
-    (void)read_statm(iso->statm_fd, &iso->base_size_bytes, &iso->base_resident_bytes);
+    memory_open(memory);
     char space[16];
     struct buf b = {.data = space, .cap = sizeof(space), .max = sizeof(space) - 1};
     pack_u32(&b, restored);
     pack_u32(&b, dropped);
     pack_u32(&b, known);
-    send_message(ISOLATE_RESET_READY, 0, b.data, b.len, NULL, 0);
+    isolate_send_message(ISOLATE_RESET_READY, 0, b.data, b.len, NULL, 0);
 }
 
 void isolate_seed(struct isolate *iso) {
@@ -905,13 +953,13 @@ void isolate_seed(struct isolate *iso) {
     isolate_prelude(iso, ENGINE_SEED, ARRAY_LEN(args), args, NULL);
 }
 
-void isolate_open(struct isolate *iso, int channel, int statm_fd) {
+void isolate_open(struct isolate *iso, int channel, const struct memory_start *memory) {
     iso->channel = channel;
-    iso->statm_fd = statm_fd;
+    iso->statm_fd = memory->statm_fd;
     iso->timer_at_ms = -1;
     wire_reader_init(&iso->reader, ISOLATE_FRAME_MAX);
     webhost_begin();
-    (void)read_statm(statm_fd, &iso->base_size_bytes, &iso->base_resident_bytes);
+    memory_open(memory);
 }
 
 void isolate_close(struct isolate *iso) {
@@ -927,9 +975,10 @@ void isolate_close(struct isolate *iso) {
     while (iso->calls) {
         struct isolate_call *call = iso->calls;
         iso->calls = call->next;
-        free_call(call);
+        isolate_free_call(call);
     }
     held.len = 0;
+    memory_close();
     struct engine engine = iso->engine;
     *iso = (struct isolate){.engine = engine, .channel = -1, .statm_fd = -1, .timer_at_ms = -1};
 }
@@ -939,11 +988,20 @@ static void install_handlers(void) {
     stack_t alternate = {.ss_sp = stack, .ss_size = sizeof(stack)};
     (void)sigaltstack(&alternate, NULL);
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};
-    struct sigaction sa = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK | SA_NODEFER};
+    struct sigaction sa = {.sa_handler = isolate_on_crash, .sa_flags = SA_ONSTACK | SA_NODEFER};
     for (size_t i = 0; i < ARRAY_LEN(crashes); i++)
         (void)sigaction(crashes[i], &sa, NULL);
-    sa = (struct sigaction){.sa_handler = on_cpu_limit, .sa_flags = SA_ONSTACK | SA_RESTART};
+    sa =
+        (struct sigaction){.sa_handler = isolate_on_cpu_limit, .sa_flags = SA_ONSTACK | SA_RESTART};
+    /* One waits for the other: both may be in the middle of a frame. */
+    (void)sigaddset(&sa.sa_mask, SIGTERM);
+    (void)sigaddset(&sa.sa_mask, SIGPROF);
+    (void)sigaddset(&sa.sa_mask, SIGUSR2);
     (void)sigaction(SIGPROF, &sa, NULL);
+    sa.sa_handler = isolate_on_used_asked;
+    (void)sigaction(SIGUSR2, &sa, NULL);
+    sa.sa_handler = isolate_on_asked;
+    (void)sigaction(SIGTERM, &sa, NULL);
     sa.sa_handler = stay_on_tick;
     (void)sigaction(SIGVTALRM, &sa, NULL);
     sa = (struct sigaction){.sa_handler = SIG_IGN};

@@ -4,6 +4,7 @@
  * itself up. There is one per process, because the engine's callbacks carry no pointer. */
 
 #include "isolate/engine.h"
+#include "isolate/memory.h"
 #include "isolate/output.h"
 #include "wire/frame.h"
 #include "wire/tray.h"
@@ -35,8 +36,9 @@ struct isolate_limits {
 struct isolate_call {
     struct isolate_call *next;
     uint64_t id;
-    uint32_t cpu_ms; /* its limit */
-    uint64_t cpu_us; /* used in turns that are over */
+    uint32_t cpu_ms;     /* its limit */
+    uint64_t cpu_us;     /* used in turns that are over */
+    uint64_t peak_bytes; /* of memory, until another call began beside it */
     uint32_t binding_calls;
     uint32_t answers; /* to calls of quick.h, that the prelude was not told */
     bool settles;     /* it has its result: each answer is to be told */
@@ -76,18 +78,18 @@ struct isolate {
     uint64_t turn_us;             /* processor time when its turn began */
     bool started;
     bool warm;
-    bool reset; /* of this run */
-    uint64_t base_size_bytes;
-    uint64_t base_resident_bytes;
+    bool reset;               /* of this run */
+    uint64_t collected_bytes; /* of memory, when garbage was last collected for the next call */
     /* A signal must not write into the middle of a frame. */
     volatile bool sending;
-    volatile int stop_pending; /* an enum isolate_exit that waits for `sending` */
+    volatile int stop_pending;  /* an enum isolate_exit that waits for `sending` */
+    volatile bool tell_pending; /* as that: what was used */
 };
 
 /* Brings the engine up. Call once per process. */
 int isolate_init(struct isolate *iso, struct err *err);
 /* Ready for RUN on this channel, which stays the caller's. */
-void isolate_open(struct isolate *iso, int channel, int statm_fd);
+void isolate_open(struct isolate *iso, int channel, const struct memory_start *memory);
 /* Forgets everything a run left here, so that isolate_open() may follow (warm-up only). */
 void isolate_close(struct isolate *iso);
 /* Seeds Math.random from the kernel. */
@@ -98,7 +100,8 @@ bool isolate_step(struct isolate *iso, int max_wait_ms);
 /* Serves until the channel closes, or until a run that asked for a reset is done (true). */
 bool isolate_serve(struct isolate *iso);
 /* After a reset, at its point: a new beginning for what is not memory. */
-void isolate_reborn(struct isolate *iso, uint32_t restored, uint32_t dropped, uint32_t known);
+void isolate_reborn(struct isolate *iso, const struct memory_start *memory, uint32_t restored,
+                    uint32_t dropped, uint32_t known);
 
 /* For quick.c. */
 struct isolate_call *isolate_find_call(const struct isolate *iso, uint64_t id);

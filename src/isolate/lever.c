@@ -201,7 +201,7 @@ static int learn_map(struct lever_lesson *l, const struct map *m, enum owner own
 
 /* Nobody but the engine and malloc() write to its own: no variables, also not those that lie behind
  * the ones that a file has values for, and not what the kernel and libc have of a thread. */
-static enum owner owner_of(const struct map *m, const struct map *before) {
+static enum owner lever_owner_of(const struct map *m, const struct map *before) {
     if (strcmp(m->name, "[stack]") == 0)
         return OWNER_STACK;
     if (!m->write || m->shared || (m->name[0] && strcmp(m->name, "[heap]") != 0))
@@ -224,7 +224,7 @@ int lever_lesson_learn(struct lever_lesson *l, int proc_fd, struct err *err) {
         const struct map *m = &maps->map[i];
         if (!m->read || m->shared || strncmp(m->name, "[v", 2) == 0)
             continue;
-        if (learn_map(l, m, owner_of(m, i > 0 ? m - 1 : NULL), fd) < 0)
+        if (learn_map(l, m, lever_owner_of(m, i > 0 ? m - 1 : NULL), fd) < 0)
             return err_sys(err, "read pagemap");
     }
     return 0;
@@ -338,7 +338,7 @@ bool lever_pages_differ(const struct lever_pages *p) {
 }
 
 /* One call for many ranges: most of what one takes is to tell the processor. */
-static void drop(const struct iovec *v, size_t n) {
+static void lever_drop(const struct iovec *v, size_t n) {
     if (n <= IOV_MAX && syscall(SYS_process_madvise, SELF, v, n, MADV_DONTNEED, 0) >= 0)
         return;
     for (size_t i = 0; i < n; i++)
@@ -349,7 +349,7 @@ static void drop(const struct iovec *v, size_t n) {
  * one. So what the engine writes to is dropped, made anew and filled from the image. */
 void lever_pages_populate(const struct lever_pages *p) {
     if (p->kept)
-        drop(p->fill, p->nfill);
+        lever_drop(p->fill, p->nfill);
     for (size_t i = 0; i < p->count; i++)
         (void)madvise((void *)p->range[i].start, p->range[i].len, p->range[i].advice);
     const char *from = p->image;

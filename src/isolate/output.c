@@ -39,7 +39,7 @@ static size_t whole_prefix(const char *text, size_t n) {
     return n;
 }
 
-static void drop_first(struct output *o) {
+static void output_drop_first(struct output *o) {
     struct output_line *line = tail_at(o, 0);
     o->dropped_bytes += line->len;
     o->dropped_lines++;
@@ -49,7 +49,8 @@ static void drop_first(struct output *o) {
     o->tail_count--;
 }
 
-static void keep(struct output *o, uint8_t level, double time_ms, const char *text, size_t len) {
+static void output_keep(struct output *o, uint8_t level, double time_ms, const char *text,
+                        size_t len) {
     size_t max = o->budget_bytes / 4;
     if (!o->tail) {
         o->tail_cap = max / LINE_COST + 1;
@@ -69,7 +70,7 @@ static void keep(struct output *o, uint8_t level, double time_ms, const char *te
         len -= cut;
     }
     while (o->tail_count > 0 && o->tail_bytes + len + LINE_COST > max)
-        drop_first(o);
+        output_drop_first(o);
     *tail_at(o, o->tail_count++) = (struct output_line){
         .level = level, .time_ms = time_ms, .text = xstrndup(text, len), .len = len};
     o->tail_bytes += len + LINE_COST;
@@ -89,7 +90,7 @@ void output_add(struct output *o, uint8_t level, double time_ms, const char *tex
             o->emit(o->arg, level, time_ms, text, fits);
         o->head_left = 0;
     }
-    keep(o, level, time_ms, text + fits, len - fits);
+    output_keep(o, level, time_ms, text + fits, len - fits);
 }
 
 void output_flush(struct output *o) {

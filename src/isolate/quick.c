@@ -48,7 +48,7 @@ void quick_init(struct isolate *iso) {
     quick.isolate = iso;
 }
 
-static double number(JSContextRef ctx, JSValueRef v) {
+static double isolate_quick_number(JSContextRef ctx, JSValueRef v) {
     return JSValueToNumber(ctx, v, NULL);
 }
 
@@ -73,7 +73,7 @@ HOST(quick_host_method) {
 /* ---- asking ---- */
 
 /* As many as UTF-16 has for the text. */
-static size_t units(const char *text, size_t len) {
+static size_t isolate_quick_units(const char *text, size_t len) {
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)text[i];
@@ -84,13 +84,13 @@ static size_t units(const char *text, size_t len) {
 }
 
 /* The engine stops before a lone surrogate, which has no UTF-8: that is the prelude's affair. */
-static bool put_text(JSContextRef ctx, JSValueRef v, struct buf *out) {
+static bool isolate_quick_put_text(JSContextRef ctx, JSValueRef v, struct buf *out) {
     char space[TEXT_MAX];
     JSStringRef s = JSValueToStringCopy(ctx, v, NULL);
     size_t n = 0;
     if (s && JSStringGetMaximumUTF8CStringSize(s) <= sizeof(space))
         n = JSStringGetUTF8CString(s, space, sizeof(space));
-    bool whole = n > 0 && units(space, n - 1) == JSStringGetLength(s);
+    bool whole = n > 0 && isolate_quick_units(space, n - 1) == JSStringGetLength(s);
     if (s)
         JSStringRelease(s);
     if (whole)
@@ -100,8 +100,8 @@ static bool put_text(JSContextRef ctx, JSValueRef v, struct buf *out) {
 
 /* A fraction is a fraction however it is written; of whole numbers JavaScript writes only some
  * without an exponent, and the facet tells the two apart. */
-static bool put_number(JSContextRef ctx, JSValueRef v, struct buf *out) {
-    double d = number(ctx, v);
+static bool isolate_quick_put_number(JSContextRef ctx, JSValueRef v, struct buf *out) {
+    double d = isolate_quick_number(ctx, v);
     if (!(fabs(d) <= EXACT_MAX) || (d == 0 && signbit(d)))
         return false;
     return d == trunc(d) ? buf_addf(out, "%lld", (long long)d) : buf_addf(out, "%.17g", d);
@@ -110,9 +110,9 @@ static bool put_number(JSContextRef ctx, JSValueRef v, struct buf *out) {
 static bool put_argument(JSContextRef ctx, JSValueRef v, struct buf *out) {
     switch (JSValueGetType(ctx, v)) {
     case kJSTypeString:
-        return put_text(ctx, v, out);
+        return isolate_quick_put_text(ctx, v, out);
     case kJSTypeNumber:
-        return put_number(ctx, v, out);
+        return isolate_quick_put_number(ctx, v, out);
     case kJSTypeBoolean:
         return buf_add_str(out, JSValueToBoolean(ctx, v) ? "true" : "false");
     case kJSTypeNull:
@@ -153,15 +153,15 @@ static JSObjectRef make_promise(JSContextRef ctx, struct quick_call *q) {
     return promise;
 }
 
-static void forget(JSContextRef ctx, const struct quick_call *q) {
+static void isolate_quick_forget(JSContextRef ctx, const struct quick_call *q) {
     JSValueUnprotect(ctx, q->resolve);
     JSValueUnprotect(ctx, q->reject);
     JSValueUnprotect(ctx, q->at);
 }
 
 /* The frame of the call is written behind its head: which needs its length. */
-static bool put_call(JSContextRef ctx, struct buf *out, size_t method, size_t n,
-                     const JSValueRef args[]) {
+static bool isolate_quick_put_call(JSContextRef ctx, struct buf *out, size_t method, size_t n,
+                                   const JSValueRef args[]) {
     static const uint8_t head[WIRE_HEAD_SIZE];
     (void)buf_add(out, head, sizeof(head));
     pack_bytes(out, quick.method[method].name, quick.method[method].len);
@@ -171,14 +171,14 @@ static bool put_call(JSContextRef ctx, struct buf *out, size_t method, size_t n,
 HOST(quick_host_ask) {
     HOST_UNUSED();
     struct isolate *iso = quick.isolate;
-    size_t i = (size_t)number(ctx, argv[0]);
-    size_t method = (size_t)number(ctx, argv[1]);
+    size_t i = (size_t)isolate_quick_number(ctx, argv[0]);
+    size_t method = (size_t)isolate_quick_number(ctx, argv[1]);
     struct isolate_socket *b = i < iso->nbindings ? &iso->bindings[i] : NULL;
     struct quick_call *q = find_free();
     if (!b || b->fd < 0 || b->out.len > 0 || !q || !iso->current || method >= quick.nmethods ||
         argc > 2 + ARGS_MAX)
         return JSValueMakeUndefined(ctx);
-    bool ok = put_call(ctx, &b->out, method, argc - 2, argv + 2);
+    bool ok = isolate_quick_put_call(ctx, &b->out, method, argc - 2, argv + 2);
     JSObjectRef promise = ok ? make_promise(ctx, q) : NULL;
     if (!promise) {
         buf_clear(&b->out);
@@ -199,8 +199,8 @@ HOST(quick_host_ask) {
 /* ---- answers ---- */
 
 /* By the prelude: an error, a value that JSON lacks, a call whose turn it is not. */
-static bool settle(struct isolate *iso, struct quick_call *q, bool ok, const void *text, size_t len,
-                   const char *why) {
+static bool isolate_quick_settle(struct isolate *iso, struct quick_call *q, bool ok,
+                                 const void *text, size_t len, const char *why) {
     JSContextRef ctx = iso->engine.ctx;
     struct quick_call was = *q;
     q->id = 0;
@@ -214,7 +214,7 @@ static bool settle(struct isolate *iso, struct quick_call *q, bool ok, const voi
                          engine_text(&iso->engine, why, strlen(why))};
     JSValueRef good = NULL;
     isolate_prelude(iso, ENGINE_SETTLE, sizeof(args) / sizeof(args[0]), args, &good);
-    forget(ctx, &was);
+    isolate_quick_forget(ctx, &was);
     return JSValueToBoolean(ctx, good);
 }
 
@@ -257,16 +257,16 @@ bool quick_reply(struct isolate *iso, size_t binding, uint64_t id, const struct 
     JSValueRef value = turn && !q->dropped ? plain_value(ctx, f) : NULL;
     if (q->dropped) {
         q->id = 0;
-        forget(ctx, q);
+        isolate_quick_forget(ctx, q);
         return true;
     }
     if (!value)
-        return settle(iso, q, f->type == ISOLATE_BINDING_RESULT, f->data, f->len, "");
+        return isolate_quick_settle(iso, q, f->type == ISOLATE_BINDING_RESULT, f->data, f->len, "");
     struct quick_call was = *q;
     q->id = 0;
     call->answers++;
     (void)JSObjectCallAsFunction(ctx, was.resolve, NULL, 1, &value, NULL);
-    forget(ctx, &was);
+    isolate_quick_forget(ctx, &was);
     return true;
 }
 
@@ -276,10 +276,10 @@ void quick_gone(struct isolate *iso, size_t binding, const char *why) {
         if (q->id == 0 || q->binding != binding)
             continue;
         if (!q->dropped) {
-            (void)settle(iso, q, false, "", 0, why);
+            (void)isolate_quick_settle(iso, q, false, "", 0, why);
         } else {
             q->id = 0;
-            forget(iso->engine.ctx, q);
+            isolate_quick_forget(iso->engine.ctx, q);
         }
     }
 }
@@ -288,7 +288,8 @@ void quick_gone(struct isolate *iso, size_t binding, const char *why) {
 
 HOST(quick_host_answers) {
     HOST_UNUSED();
-    struct isolate_call *call = isolate_find_call(quick.isolate, (uint64_t)number(ctx, argv[0]));
+    struct isolate_call *call =
+        isolate_find_call(quick.isolate, (uint64_t)isolate_quick_number(ctx, argv[0]));
     uint32_t n = call ? call->answers : 0;
     if (call)
         call->answers = 0;
@@ -297,7 +298,7 @@ HOST(quick_host_answers) {
 
 HOST(quick_host_drop) {
     HOST_UNUSED();
-    uint64_t id = (uint64_t)number(ctx, argv[0]);
+    uint64_t id = (uint64_t)isolate_quick_number(ctx, argv[0]);
     for (size_t i = 0; i < SLOTS; i++)
         quick.calls[i].dropped = quick.calls[i].dropped || quick.calls[i].call == id;
     return JSValueMakeUndefined(ctx);
@@ -305,7 +306,8 @@ HOST(quick_host_drop) {
 
 HOST(quick_host_settles) {
     HOST_UNUSED();
-    struct isolate_call *call = isolate_find_call(quick.isolate, (uint64_t)number(ctx, argv[0]));
+    struct isolate_call *call =
+        isolate_find_call(quick.isolate, (uint64_t)isolate_quick_number(ctx, argv[0]));
     if (call)
         call->settles = true;
     return JSValueMakeUndefined(ctx);
@@ -314,7 +316,7 @@ HOST(quick_host_settles) {
 void quick_clear(struct isolate *iso) {
     for (size_t i = 0; i < SLOTS; i++)
         if (quick.calls[i].id != 0)
-            forget(iso->engine.ctx, &quick.calls[i]);
+            isolate_quick_forget(iso->engine.ctx, &quick.calls[i]);
     for (size_t i = 0; i < quick.nmethods; i++)
         free(quick.method[i].name);
     memset(quick.calls, 0, sizeof(quick.calls));

@@ -118,7 +118,7 @@ struct reset {
     struct own *own;
 };
 
-static void *shared(size_t size) {
+static void *reset_shared(size_t size) {
     void *p =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
@@ -262,8 +262,8 @@ static int open_at(int proc_fd, const char *path, int fixed) {
 }
 
 static int own_create(struct own **ret_own, int proc_fd, struct err *err) {
-    struct own *o = shared(sizeof(*o));
-    char *room = shared((size_t)OWN_MAX * PAGE);
+    struct own *o = reset_shared(sizeof(*o));
+    char *room = reset_shared((size_t)OWN_MAX * PAGE);
     if (!o || !room || open_at(proc_fd, "self/pagemap", RESET_PAGEMAP_FD) < 0 ||
         open_at(proc_fd, "self/maps", RESET_MAPS_FD) < 0 ||
         open_at(proc_fd, "self/statm", RESET_STATM_FD) < 0)
@@ -351,6 +351,8 @@ static int visit_point(struct own *o, const struct area *a, uintptr_t at, uint64
     const struct image *z = arg;
     if (is_clean_file_page(a, entry))
         return 0;
+    if (entry & PAGEMAP_EXCLUSIVE)
+        o->stats.own_at_point++;
     size_t *k = &o->cursor;
     while (*k < z->count && z->page[*k].at < at)
         (*k)++;
@@ -389,7 +391,7 @@ int reset_point(struct reset *r, struct err *err) {
 
 /* Neighbours of one kind are one mapping or several, as the kernel pleases: what counts is which
  * addresses are mapped how. Takes the next merged mapping from i on. */
-static struct map merged(const struct maps *m, size_t *i) {
+static struct map reset_merged(const struct maps *m, size_t *i) {
     struct map out = m->map[(*i)++];
     while (*i < m->count) {
         const struct map *next = &m->map[*i];
@@ -403,20 +405,20 @@ static struct map merged(const struct maps *m, size_t *i) {
     return out;
 }
 
-static bool is_alike(const struct map *a, const struct map *b) {
+static bool reset_is_alike(const struct map *a, const struct map *b) {
     return a->read == b->read && a->write == b->write && a->exec == b->exec &&
            a->shared == b->shared && strcmp(a->name, b->name) == 0;
 }
 
 /* Unmaps what `have` has beyond the mappings of the beginning inside it; *i is the first of those
  * that may be. A new mapping next to an old one shows as one. */
-static int trim(struct own *o, const struct map *have, size_t *i, size_t *removed) {
+static int reset_trim(struct own *o, const struct map *have, size_t *i, size_t *removed) {
     uintptr_t at = have->start;
     while (at < have->end) {
         size_t next = *i;
         struct map want = {.start = UINTPTR_MAX};
         if (next < o->layout.count)
-            want = merged(&o->layout, &next);
+            want = reset_merged(&o->layout, &next);
         uintptr_t until = MIN(want.start, have->end);
         if (at < until && strcmp(have->name, "[stack]") != 0) {
             if (have->shared || munmap((void *)at, until - at) < 0)
@@ -425,7 +427,7 @@ static int trim(struct own *o, const struct map *have, size_t *i, size_t *remove
         }
         if (want.start >= have->end)
             return 0;
-        if (want.start < at || want.end > have->end || !is_alike(&want, have))
+        if (want.start < at || want.end > have->end || !reset_is_alike(&want, have))
             return -1; /* something of the beginning is gone or changed */
         at = want.end;
         *i = next;
@@ -444,8 +446,8 @@ static int restore_layout(struct own *o) {
         size_t removed = 0;
         size_t i = 0;
         for (size_t k = 0; k < o->now.count;) {
-            struct map have = merged(&o->now, &k);
-            if (trim(o, &have, &i, &removed) < 0)
+            struct map have = reset_merged(&o->now, &k);
+            if (reset_trim(o, &have, &i, &removed) < 0)
                 return -1;
         }
         if (i < o->layout.count)
@@ -526,7 +528,7 @@ static struct extent extent_now(void) {
     return (struct extent){.size = v[0], .data = v[5]};
 }
 
-static void know(struct known *k, uintptr_t at, const char *content) {
+static void reset_know(struct known *k, uintptr_t at, const char *content) {
     if (k->count == ARRAY_LEN(k->page))
         k->whole = false;
     else
@@ -546,7 +548,7 @@ static void know_end(struct known *k) {
     k->faults = faults_now();
 }
 
-static bool is_zero(const char *page) {
+static bool reset_is_zero(const char *page) {
     return page[0] == 0 && memcmp(page, page + 1, PAGE - 1) == 0;
 }
 
@@ -562,7 +564,7 @@ static bool restore_known(struct own *o) {
         const struct page *p = &k->page[i];
         if (p->content)
             put_back(o, p);
-        else if (!is_zero((const char *)p->at))
+        else if (!reset_is_zero((const char *)p->at))
             memset((void *)p->at, 0, PAGE);
     }
     return true;
@@ -580,7 +582,7 @@ static int visit_back(struct own *o, const struct area *a, uintptr_t at, uint64_
         /* Still the zygote's own page: nobody wrote to it. */
         if (entry & PAGEMAP_EXCLUSIVE) {
             put_back(o, p);
-            know(&o->known, p->at, p->content);
+            reset_know(&o->known, p->at, p->content);
         }
         return 0;
     }
@@ -590,7 +592,7 @@ static int visit_back(struct own *o, const struct area *a, uintptr_t at, uint64_
     if (a->file || o->stats.dropped > KEEP_NEW_MAX)
         return madvise((void *)at, PAGE, MADV_DONTNEED);
     memset((void *)at, 0, PAGE);
-    know(&o->known, at, NULL);
+    reset_know(&o->known, at, NULL);
     return 0;
 }
 
@@ -610,11 +612,12 @@ static void restore_all(struct own *o) {
     while (o->cursor < o->image.count)
         put_back(o, &o->image.page[o->cursor++]);
     know_end(&o->known);
+    o->stats.own = (uint32_t)o->known.count;
 }
 
 /* On a stack of its own. From the first page that is put back to the end nothing here may rely on
  * ordinary memory that the run has changed. */
-static void restore(void) {
+static void reset_restore(void) {
     struct own *o = current->own;
     o->stats.restored = o->stats.dropped = 0;
     o->stats.known = restore_known(o);
@@ -632,10 +635,14 @@ void reset_now(struct reset *r) {
         o->restorer.uc_stack.ss_sp = o->stack;
         o->restorer.uc_stack.ss_size = sizeof(o->stack);
         o->restorer.uc_link = NULL;
-        makecontext(&o->restorer, restore, 0);
+        makecontext(&o->restorer, reset_restore, 0);
         (void)setcontext(&o->restorer);
     }
     _exit(ISOLATE_EXIT_RESET);
+}
+
+void reset_note_private(struct reset *r, uint64_t bytes) {
+    r->own->stats.private_bytes = bytes;
 }
 
 struct reset_stats reset_stats(const struct reset *r) {

@@ -38,6 +38,12 @@ struct reset_stats {
     uint32_t restored; /* pages of the last round */
     uint32_t dropped;
     uint32_t known; /* 1: nothing but known pages had to be looked at */
+    uint32_t own;   /* pages that are not shared with the zygote, now */
+    uint32_t own_at_point;
+    uint64_t private_bytes; /* as noted, 0 before */
 };
+
+/* How much the process had of its own at the point: no reset forgets it. */
+void reset_note_private(struct reset *r, uint64_t bytes);
 
 struct reset_stats reset_stats(const struct reset *r);

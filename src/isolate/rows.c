@@ -9,7 +9,7 @@ struct cursor {
     const char *end;
 };
 
-static bool take(struct cursor *c, const char *word) {
+static bool isolate_rows_take(struct cursor *c, const char *word) {
     size_t n = strlen(word);
     if ((size_t)(c->end - c->at) < n || memcmp(c->at, word, n) != 0)
         return false;
@@ -25,7 +25,7 @@ static bool take_char(struct cursor *c, char ch) {
 }
 
 /* A string with its quotes. */
-static bool skip_string(struct cursor *c) {
+static bool isolate_rows_skip_string(struct cursor *c) {
     if (!take_char(c, '"'))
         return false;
     while (c->at < c->end && *c->at != '"') {
@@ -41,7 +41,7 @@ static bool skip_string(struct cursor *c) {
 static bool skip_cell(struct cursor *c) {
     const char *from = c->at;
     if (c->at < c->end && *c->at == '"')
-        return skip_string(c);
+        return isolate_rows_skip_string(c);
     while (c->at < c->end && (unsigned char)*c->at > ' ' && !strchr(",[]{}:\"", *c->at))
         c->at++;
     return c->at > from;
@@ -58,11 +58,11 @@ struct keys {
 
 static bool read_columns(struct cursor *c, struct keys *k) {
     k->count = 0;
-    if (!take(c, "{\"columns\":["))
+    if (!isolate_rows_take(c, "{\"columns\":["))
         return false;
     while (k->count < COLUMNS_MAX) {
         const char *from = c->at;
-        if (!skip_string(c))
+        if (!isolate_rows_skip_string(c))
             return false;
         k->key[k->count].text = from;
         k->key[k->count++].len = (size_t)(c->at - from);
@@ -95,7 +95,7 @@ static bool read_row(struct cursor *c, const struct keys *k, struct buf *out) {
 bool rows_to_objects(const char *text, size_t len, struct buf *out) {
     struct cursor c = {text, text + len};
     struct keys k;
-    if (!read_columns(&c, &k) || !take(&c, ",\"rows\":["))
+    if (!read_columns(&c, &k) || !isolate_rows_take(&c, ",\"rows\":["))
         return false;
     (void)buf_add_char(out, '[');
     for (bool first = true; !take_char(&c, ']'); first = false) {

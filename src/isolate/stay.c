@@ -84,7 +84,7 @@ void stay_waited(bool in_vain) {
     stay.to_spare = in_vain ? MIN(2 * stay.to_spare + 1, (unsigned)SPARED_MAX) : 0;
 }
 
-static void tick(long every_us) {
+static void stay_tick(long every_us) {
     struct itimerval t = {.it_interval = {.tv_usec = every_us}, .it_value = {.tv_usec = every_us}};
     (void)setitimer(ITIMER_VIRTUAL, &t, NULL);
 }
@@ -93,7 +93,7 @@ void stay_leave(void) {
     if (!stay.bound)
         return;
     stay.bound = false;
-    tick(0);
+    stay_tick(0);
     (void)sched_setaffinity(0, sizeof(stay.all), &stay.all);
 }
 
@@ -109,7 +109,7 @@ static void bind_to(sig_atomic_t where, const cpu_set_t *set) {
         return;
     stay.bound = where;
     stay.ticked = stay.turns;
-    tick(TICK_US);
+    stay_tick(TICK_US);
 }
 
 static void stay_here(void) {

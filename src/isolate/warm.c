@@ -48,7 +48,7 @@ static int send_run(int channel, int facet_end, const char *program, const char 
     return wire_send(channel, &out) < 0 ? err_sys(err, "warm-up: send") : 0;
 }
 
-static int answer(struct driver *d, struct err *err) {
+static int warm_answer(struct driver *d, struct err *err) {
     int rc = wire_recv(&d->from_facet, d->facet, err);
     struct wire_frame f;
     while (rc >= 0 && (rc = wire_next(&d->from_facet, &f, err)) == 1) {
@@ -77,11 +77,11 @@ static int listen_to(struct driver *d, struct err *err) {
 }
 
 /* One exchange: waits at most wait_ms for the isolate or its facet calls. */
-static int drive(struct driver *d, int wait_ms, struct err *err) {
+static int isolate_warm_drive(struct driver *d, int wait_ms, struct err *err) {
     struct pollfd p[2] = {{.fd = d->channel, .events = POLLIN}, {.fd = d->facet, .events = POLLIN}};
     if (poll(p, 2, wait_ms) < 0 && errno != EINTR)
         return err_sys(err, "warm-up: poll");
-    int rc = p[1].revents & POLLIN ? answer(d, err) : 0;
+    int rc = p[1].revents & POLLIN ? warm_answer(d, err) : 0;
     if (rc >= 0 && p[0].revents)
         rc = listen_to(d, err);
     return rc;
@@ -108,7 +108,7 @@ int warm_drive(int channel, const char *program, struct err *err) {
     rc = send_run(channel, facet[1], program, specs[0], err);
     close(facet[1]);
     for (int i = 0; i < STEPS_MAX && rc >= 0 && !d.done; i++)
-        rc = drive(&d, 1000, err);
+        rc = isolate_warm_drive(&d, 1000, err);
     driver_finish(&d);
     close(facet[0]);
     if (rc >= 0 && !d.done)
@@ -129,11 +129,11 @@ static int run_once(struct isolate *iso, const char *program, const char *spec, 
     }
     struct driver d;
     driver_init(&d, channel[0], facet[0]);
-    isolate_open(iso, channel[1], -1);
+    isolate_open(iso, channel[1], &(struct memory_start){.statm_fd = -1, .pages_fd = -1});
     rc = send_run(channel[0], facet[1], program, spec, err);
     for (int i = 0; i < STEPS_MAX && rc >= 0 && !d.done; i++) {
         (void)isolate_step(iso, 1);
-        rc = drive(&d, 0, err);
+        rc = isolate_warm_drive(&d, 0, err);
     }
     isolate_close(iso);
     driver_finish(&d);

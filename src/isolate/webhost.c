@@ -71,7 +71,7 @@ bool webhost_size(JSContextRef ctx, size_t argc, const JSValueRef argv[], size_t
     return true;
 }
 
-static void on_free(void *data, void *context) {
+static void webhost_on_free(void *data, void *context) {
     (void)context;
     free(data);
 }
@@ -82,7 +82,7 @@ JSValueRef webhost_take(JSContextRef ctx, uint8_t *data, size_t len, JSValueRef 
     /* NoCopy and not JSObjectMakeTypedArray: asking JSC for the pointer of its own array would pin
      * the buffer, and a program could not transfer it. */
     JSObjectRef o = JSObjectMakeTypedArrayWithBytesNoCopy(ctx, kJSTypedArrayTypeUint8Array, data,
-                                                          len, on_free, NULL, exc);
+                                                          len, webhost_on_free, NULL, exc);
     if (!o && !*exc)
         return webhost_throw(ctx, exc, "out of memory");
     return o ? o : JSValueMakeUndefined(ctx);

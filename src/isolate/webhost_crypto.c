@@ -37,18 +37,18 @@ static const char *const cipher_names[CIPHER_COUNT][3] = {
 static EVP_CIPHER *ciphers[CIPHER_COUNT][3];
 static EVP_KDF *hkdf;
 
-static int on_rand_bytes(unsigned char *out, int n) {
+static int webhost_crypto_on_rand_bytes(unsigned char *out, int n) {
     if (n < 0)
         return 0;
     rand_bytes(out, (size_t)n);
     return 1;
 }
 
-static int on_rand_status(void) {
+static int webhost_crypto_on_rand_status(void) {
     return 1;
 }
 
-static JSValueRef failed(JSContextRef ctx) {
+static JSValueRef webhost_crypto_failed(JSContextRef ctx) {
     ERR_clear_error();
     return JSValueMakeNull(ctx);
 }
@@ -64,7 +64,7 @@ WEBHOST_FN(fn_digest) {
     uint8_t out[EVP_MAX_MD_SIZE];
     unsigned n = 0;
     if (!EVP_Digest(data.data, data.len, out, &n, hashes[hash], NULL))
-        return failed(ctx);
+        return webhost_crypto_failed(ctx);
     return webhost_copy(ctx, out, n, exc);
 }
 
@@ -80,7 +80,7 @@ WEBHOST_FN(fn_hmac) {
     uint8_t out[EVP_MAX_MD_SIZE];
     unsigned n = 0;
     if (!HMAC(hashes[hash], key.data, (int)key.len, data.data, data.len, out, &n))
-        return failed(ctx);
+        return webhost_crypto_failed(ctx);
     return webhost_copy(ctx, out, n, exc);
 }
 
@@ -109,7 +109,7 @@ WEBHOST_FN(fn_pbkdf2) {
         !PKCS5_PBKDF2_HMAC((const char *)password.data, (int)password.len, salt.data, (int)salt.len,
                            (int)iterations, hashes[hash], (int)n, out)) {
         free(out);
-        return failed(ctx);
+        return webhost_crypto_failed(ctx);
     }
     return webhost_take(ctx, out, n, exc);
 }
@@ -138,7 +138,7 @@ WEBHOST_FN(fn_hkdf) {
     EVP_KDF_CTX_free(kdf);
     if (!ok) {
         free(out);
-        return failed(ctx);
+        return webhost_crypto_failed(ctx);
     }
     return webhost_take(ctx, out, n, exc);
 }
@@ -210,7 +210,7 @@ WEBHOST_FN(fn_aes) {
                  : j.cipher == CIPHER_KW ? true
                                          : j.iv.len == AES_BLOCK;
     if (!key_ok || !iv_ok)
-        return failed(ctx);
+        return webhost_crypto_failed(ctx);
     size_t n = 0;
     uint8_t *out = malloc(j.data.len + AES_ROOM);
     EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
@@ -218,14 +218,15 @@ WEBHOST_FN(fn_aes) {
     EVP_CIPHER_CTX_free(c);
     if (!ok) {
         free(out);
-        return failed(ctx);
+        return webhost_crypto_failed(ctx);
     }
     return webhost_take(ctx, out, n, exc);
 }
 
 void webhost_install_crypto(JSContextRef ctx, JSObjectRef host) {
-    static const RAND_METHOD method = {
-        .bytes = on_rand_bytes, .pseudorand = on_rand_bytes, .status = on_rand_status};
+    static const RAND_METHOD method = {.bytes = webhost_crypto_on_rand_bytes,
+                                       .pseudorand = webhost_crypto_on_rand_bytes,
+                                       .status = webhost_crypto_on_rand_status};
     bool ok = OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) &&
               RAND_set_rand_method(&method);
     /* Fetched here: the first fetch of a name walks the provider, takes locks and allocates. */

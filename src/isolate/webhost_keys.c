@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_P256, KIND_P384, KIND_P521, KIND_ED25519, KIND_X25519, KIND_RSA, KIND_COUNT };
+enum key_kind { KIND_P256, KIND_P384, KIND_P521, KIND_ED25519, KIND_X25519, KIND_RSA, KIND_COUNT };
 enum scheme { SCHEME_ECDSA, SCHEME_EDDSA, SCHEME_PKCS1, SCHEME_PSS, SCHEME_COUNT };
 enum { EC_COUNT = 3, RSA_BITS_MAX = 8192, RSA_PARTS = 8, CURVE_BYTES_MAX = 66, RAW_KEY_BYTES = 32 };
 
@@ -26,16 +26,16 @@ static const size_t curve_bytes[EC_COUNT] = {32, 48, 66};
 static const char *const hash_names[] = {"SHA1", "SHA256", "SHA384", "SHA512"};
 enum { HASH_COUNT = 4 };
 
-static JSValueRef failed(JSContextRef ctx) {
+static JSValueRef webhost_keys_failed(JSContextRef ctx) {
     ERR_clear_error();
     return JSValueMakeNull(ctx);
 }
 
-static bool is_ec(enum kind kind) {
+static bool is_ec(enum key_kind kind) {
     return kind <= KIND_P521;
 }
 
-static bool is_kind(EVP_PKEY *key, enum kind kind) {
+static bool is_kind(EVP_PKEY *key, enum key_kind kind) {
     if (!EVP_PKEY_is_a(key, kind_names[kind]))
         return false;
     if (kind == KIND_RSA)
@@ -49,7 +49,7 @@ static bool is_kind(EVP_PKEY *key, enum kind kind) {
            strcmp(group, group_names[kind]) == 0;
 }
 
-static EVP_PKEY *parse_key(enum kind kind, bool private, struct bytes der) {
+static EVP_PKEY *parse_key(enum key_kind kind, bool private, struct bytes der) {
     const unsigned char *p = der.data;
     EVP_PKEY *key = NULL;
     if (private) {
@@ -80,25 +80,25 @@ static JSValueRef der_of(JSContextRef ctx, EVP_PKEY *key, bool private, JSValueR
     }
     EVP_PKEY_free(key);
     if (n <= 0)
-        return failed(ctx);
+        return webhost_keys_failed(ctx);
     JSValueRef v = webhost_copy(ctx, der, (size_t)n, exc);
     OPENSSL_free(der);
     return v;
 }
 
-static bool kind_arg(JSContextRef ctx, size_t argc, const JSValueRef argv[], enum kind *ret_kind,
-                     JSValueRef *exc) {
+static bool kind_arg(JSContextRef ctx, size_t argc, const JSValueRef argv[],
+                     enum key_kind *ret_kind, JSValueRef *exc) {
     size_t n;
     if (!webhost_size(ctx, argc, argv, 0, KIND_COUNT - 1, &n, exc))
         return false;
-    *ret_kind = (enum kind)n;
+    *ret_kind = (enum key_kind)n;
     return true;
 }
 
 /* keyGenerate(kind, bits, exponent): PKCS #8; bits and exponent are RSA's */
 WEBHOST_FN(fn_generate) {
     WEBHOST_UNUSED;
-    enum kind kind;
+    enum key_kind kind;
     size_t bits, exponent;
     if (!kind_arg(ctx, argc, argv, &kind, exc) ||
         !webhost_size(ctx, argc, argv, 1, RSA_BITS_MAX, &bits, exc) ||
@@ -125,7 +125,7 @@ WEBHOST_FN(fn_generate) {
 /* keyImport(kind, private, der): the same key encoded anew, or null if it is not such a key */
 WEBHOST_FN(fn_import) {
     WEBHOST_UNUSED;
-    enum kind kind;
+    enum key_kind kind;
     size_t private;
     struct bytes der;
     if (!kind_arg(ctx, argc, argv, &kind, exc) ||
@@ -138,7 +138,7 @@ WEBHOST_FN(fn_import) {
 /* keyPublic(kind, pkcs8): the public half */
 WEBHOST_FN(fn_public) {
     WEBHOST_UNUSED;
-    enum kind kind;
+    enum key_kind kind;
     struct bytes der;
     if (!kind_arg(ctx, argc, argv, &kind, exc) || !webhost_bytes(ctx, argc, argv, 1, &der, exc))
         return JSValueMakeUndefined(ctx);
@@ -148,7 +148,7 @@ WEBHOST_FN(fn_public) {
 /* keyRaw(kind, spki): the point, the 32 bytes */
 WEBHOST_FN(fn_raw) {
     WEBHOST_UNUSED;
-    enum kind kind;
+    enum key_kind kind;
     struct bytes der;
     if (!kind_arg(ctx, argc, argv, &kind, exc) || !webhost_bytes(ctx, argc, argv, 1, &der, exc))
         return JSValueMakeUndefined(ctx);
@@ -160,7 +160,7 @@ WEBHOST_FN(fn_raw) {
                                                              sizeof raw, &n)
                            : EVP_PKEY_get_raw_public_key(key, raw, &n));
     EVP_PKEY_free(key);
-    return ok ? webhost_copy(ctx, raw, n, exc) : failed(ctx);
+    return ok ? webhost_copy(ctx, raw, n, exc) : webhost_keys_failed(ctx);
 }
 
 static const char *const rsa_params[RSA_PARTS] = {
@@ -189,7 +189,7 @@ static EVP_PKEY *key_from_params(const char *type, bool private, OSSL_PARAM_BLD 
 }
 
 /* part[0] is the public point, part[1] (if private) the scalar. */
-static EVP_PKEY *ec_from_parts(enum kind kind, bool private, const struct bytes part[]) {
+static EVP_PKEY *ec_from_parts(enum key_kind kind, bool private, const struct bytes part[]) {
     OSSL_PARAM_BLD *bld = OSSL_PARAM_BLD_new();
     BIGNUM *d = private ? BN_bin2bn(part[1].data, (int)part[1].len, NULL) : NULL;
     EVP_PKEY *key = NULL;
@@ -222,7 +222,7 @@ static EVP_PKEY *rsa_from_parts(bool private, const struct bytes part[]) {
  * RSA: n, e[, d, p, q, dp, dq, qi]. PKCS #8 if private, else SubjectPublicKeyInfo. */
 WEBHOST_FN(fn_from_parts) {
     WEBHOST_UNUSED;
-    enum kind kind;
+    enum key_kind kind;
     size_t private;
     struct bytes part[RSA_PARTS] = {{0}};
     if (!kind_arg(ctx, argc, argv, &kind, exc) ||
@@ -234,7 +234,7 @@ WEBHOST_FN(fn_from_parts) {
             return JSValueMakeUndefined(ctx);
     for (size_t i = 0; i < count; i++)
         if (part[i].len == 0 || part[i].len > RSA_BITS_MAX / 8)
-            return failed(ctx);
+            return webhost_keys_failed(ctx);
     EVP_PKEY *key;
     if (kind == KIND_RSA)
         key = rsa_from_parts(private, part);
@@ -253,7 +253,7 @@ WEBHOST_FN(fn_from_parts) {
  */
 WEBHOST_FN(fn_part) {
     WEBHOST_UNUSED;
-    enum kind kind;
+    enum key_kind kind;
     size_t private, index;
     struct bytes der;
     if (!kind_arg(ctx, argc, argv, &kind, exc) ||
@@ -279,7 +279,7 @@ WEBHOST_FN(fn_part) {
         BN_clear_free(bn);
     }
     EVP_PKEY_free(key);
-    return n ? webhost_copy(ctx, out, n, exc) : failed(ctx);
+    return n ? webhost_copy(ctx, out, n, exc) : webhost_keys_failed(ctx);
 }
 
 /* ECDSA signatures are r || s on the web and a DER sequence in libcrypto. */
@@ -308,7 +308,7 @@ static unsigned char *ecdsa_to_der(struct bytes raw, size_t half, size_t *ret_le
 }
 
 struct sign_job {
-    enum kind kind;
+    enum key_kind kind;
     enum scheme scheme;
     size_t hash, salt_len;
     struct bytes key, data, signature;
@@ -362,13 +362,13 @@ WEBHOST_FN(fn_sign) {
     EVP_MD_CTX_free(c);
     EVP_PKEY_free(key);
     if (!ok)
-        return failed(ctx);
+        return webhost_keys_failed(ctx);
     if (j.scheme != SCHEME_ECDSA)
         return webhost_copy(ctx, sig, n, exc);
     uint8_t raw[2 * CURVE_BYTES_MAX];
     size_t half = is_ec(j.kind) ? curve_bytes[j.kind] : 0;
     if (!half || !ecdsa_to_raw(sig, n, half, raw))
-        return failed(ctx);
+        return webhost_keys_failed(ctx);
     return webhost_copy(ctx, raw, 2 * half, exc);
 }
 
@@ -399,7 +399,7 @@ WEBHOST_FN(fn_verify) {
 /* keyDerive(kind, pkcs8, spki): the shared secret */
 WEBHOST_FN(fn_derive) {
     WEBHOST_UNUSED;
-    enum kind kind;
+    enum key_kind kind;
     struct bytes mine, theirs;
     if (!kind_arg(ctx, argc, argv, &kind, exc) || !webhost_bytes(ctx, argc, argv, 1, &mine, exc) ||
         !webhost_bytes(ctx, argc, argv, 2, &theirs, exc))
@@ -413,7 +413,7 @@ WEBHOST_FN(fn_derive) {
     EVP_PKEY_CTX_free(c);
     EVP_PKEY_free(peer);
     EVP_PKEY_free(key);
-    return ok ? webhost_copy(ctx, out, n, exc) : failed(ctx);
+    return ok ? webhost_copy(ctx, out, n, exc) : webhost_keys_failed(ctx);
 }
 
 /* keyCrypt(encrypt, der, hash, label, data): RSA-OAEP */
@@ -446,7 +446,7 @@ WEBHOST_FN(fn_crypt) {
                         : EVP_PKEY_decrypt(c, out, &n, data.data, data.len)) > 0;
     EVP_PKEY_CTX_free(c);
     EVP_PKEY_free(key);
-    return ok ? webhost_copy(ctx, out, n, exc) : failed(ctx);
+    return ok ? webhost_copy(ctx, out, n, exc) : webhost_keys_failed(ctx);
 }
 
 void webhost_install_keys(JSContextRef ctx, JSObjectRef host) {

@@ -345,7 +345,7 @@ static int base64_value(JSChar c) {
 }
 
 /* The forgiving-base64 decode of the Infra standard; false if it fails. */
-static bool base64_decode(const JSChar *in, size_t len, uint8_t *out, size_t *ret_n) {
+static bool webhost_base64_decode(const JSChar *in, size_t len, uint8_t *out, size_t *ret_n) {
     size_t digits = 0, pads = 0, n = 0;
     uint32_t acc = 0;
     for (size_t i = 0; i < len; i++) {
@@ -387,7 +387,7 @@ WEBHOST_FN(fn_atob) {
         return JSValueMakeUndefined(ctx);
     size_t len = JSStringGetLength(s), n = 0;
     uint8_t *out = malloc(len / 4 * 3 + 3);
-    bool ok = out && base64_decode(JSStringGetCharactersPtr(s), len, out, &n);
+    bool ok = out && webhost_base64_decode(JSStringGetCharactersPtr(s), len, out, &n);
     JSStringRelease(s);
     if (out && !ok) {
         free(out);

@@ -28,7 +28,7 @@ static void squeezer_destroy(struct squeezer *s) {
     free(s);
 }
 
-static void on_finalize(JSObjectRef o) {
+static void webhost_zlib_on_finalize(JSObjectRef o) {
     squeezer_destroy(JSObjectGetPrivate(o));
 }
 
@@ -123,7 +123,7 @@ void webhost_install_zlib(JSContextRef ctx, JSObjectRef host) {
     if (!squeezer_class) {
         JSClassDefinition def = kJSClassDefinitionEmpty;
         def.className = "ZlibStream";
-        def.finalize = on_finalize;
+        def.finalize = webhost_zlib_on_finalize;
         def.attributes = kJSClassAttributeNoAutomaticPrototype;
         squeezer_class = JSClassCreate(&def);
     }

@@ -9,10 +9,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
+#include "base/text.h"
 #include "isolate/embed.h"
 #include "isolate/gather.h"
 #include "isolate/isolate.h"
 #include "isolate/lever.h"
+#include "isolate/memory.h"
 #include "isolate/probe.h"
 #include "isolate/reset.h"
 #include "isolate/warm.h"
@@ -35,6 +37,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,7 +84,7 @@ struct forked {
 /* A descriptor that the engine opened and that an isolate must not share with its siblings. */
 struct engine_fd {
     int fd;
-    enum { ENGINE_FD_EVENT, ENGINE_FD_STATM, ENGINE_FD_PLAIN } kind;
+    enum { ENGINE_FD_EVENT, ENGINE_FD_TIMER, ENGINE_FD_STATM, ENGINE_FD_PLAIN } kind;
 };
 
 struct zygote {
@@ -101,7 +104,8 @@ struct zygote {
     struct reset *reset;         /* NULL: isolates do not reset */
     char lever_note[256];        /* why a lever does not hold */
     uint64_t size_bytes;
-    int64_t check_ns; /* when one can have used up what it is allowed, at the soonest */
+    uint64_t writable_bytes; /* of its memory that isolates may write to */
+    int64_t check_ns;        /* when one can have used up what it is allowed, at the soonest */
     int signal_fd;
 };
 
@@ -139,7 +143,7 @@ static int read_config(struct zygote *z, struct err *err) {
 
 /* ---- the descriptors of the engine ---- */
 
-static int list_fds(int proc_fd, int *out, size_t max) {
+static int zygote_main_list_fds(int proc_fd, int *out, size_t max) {
     int dir_fd = openat(proc_fd, "self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = dir_fd >= 0 ? fdopendir(dir_fd) : NULL;
     if (!dir)
@@ -153,7 +157,7 @@ static int list_fds(int proc_fd, int *out, size_t max) {
     return (int)n;
 }
 
-static bool contains(const int *list, int n, int v) {
+static bool zygote_main_contains(const int *list, int n, int v) {
     for (int i = 0; i < n; i++)
         if (list[i] == v)
             return true;
@@ -164,9 +168,9 @@ static bool contains(const int *list, int n, int v) {
  * shared by all isolates, so it is refused. */
 static int note_engine_fds(struct zygote *z, const int *before, int nbefore, struct err *err) {
     int now[128];
-    int n = list_fds(z->lock.proc_fd, now, ARRAY_LEN(now));
+    int n = zygote_main_list_fds(z->lock.proc_fd, now, ARRAY_LEN(now));
     for (int i = 0; i < n; i++) {
-        if (contains(before, nbefore, now[i]))
+        if (zygote_main_contains(before, nbefore, now[i]))
             continue;
         char path[64];
         char target[128];
@@ -176,6 +180,8 @@ static int note_engine_fds(struct zygote *z, const int *before, int nbefore, str
         struct engine_fd e = {.fd = now[i], .kind = ENGINE_FD_PLAIN};
         if (strstr(target, "[eventfd"))
             e.kind = ENGINE_FD_EVENT;
+        else if (strstr(target, "[timerfd"))
+            e.kind = ENGINE_FD_TIMER;
         else if (strstr(target, "/statm"))
             e.kind = ENGINE_FD_STATM;
         else if (strcmp(target, "/dev/urandom") != 0)
@@ -202,9 +208,12 @@ static bool replace_fd(int fresh, int old) {
 
 /* Fork ignores CLOEXEC: everything goes but the channel, the engine's own (fresh ones, or they
  * would join all isolates) and a /dev/null for standard input, output and error. */
-static bool own_fds(const struct zygote *z, int channel, int statm_fd, enum purpose purpose) {
-    int keep[ENGINE_FDS_MAX + 8] = {0, 1, 2, channel, statm_fd};
+static bool own_fds(const struct zygote *z, int channel, const struct memory_start *memory,
+                    enum purpose purpose) {
+    int keep[ENGINE_FDS_MAX + 16] = {0, 1, 2, channel, memory->statm_fd};
     size_t n = 5;
+    if (memory->pages_fd >= 0)
+        keep[n++] = memory->pages_fd;
     if (z->reset) {
         keep[n++] = RESET_PAGEMAP_FD;
         keep[n++] = RESET_MAPS_FD;
@@ -219,6 +228,8 @@ static bool own_fds(const struct zygote *z, int channel, int statm_fd, enum purp
         const struct engine_fd *e = &z->engine_fds[i];
         if (e->kind == ENGINE_FD_EVENT)
             ok = replace_fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), e->fd);
+        else if (e->kind == ENGINE_FD_TIMER)
+            ok = replace_fd(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), e->fd);
         else if (e->kind == ENGINE_FD_STATM)
             ok = replace_fd(openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC), e->fd);
         keep[n++] = e->fd;
@@ -247,19 +258,37 @@ static void be_trained(struct zygote *z, enum purpose purpose) {
     _exit(rc < 0 ? ISOLATE_EXIT_SETUP : ISOLATE_EXIT_OK);
 }
 
-static void serve_front(struct zygote *z, int channel) __attribute__((noreturn));
+/* What a life has of its own when it begins: pages that were copied in an earlier one stay. */
+static struct memory_start life_memory(const struct memory_start *first,
+                                       const struct reset_stats *stats) {
+    struct memory_start m = *first;
+    uint64_t more = (uint64_t)(stats->own - MIN(stats->own, stats->own_at_point)) * 4096;
+    m.shared_bytes -= MIN(m.shared_bytes, more);
+    m.private_bytes = stats->private_bytes ? stats->private_bytes + more : 0;
+    return m;
+}
 
-static void serve_front(struct zygote *z, int channel) {
+static void serve_front(struct zygote *z, int channel, const struct memory_start *memory)
+    __attribute__((noreturn));
+
+static void serve_front(struct zygote *z, int channel, const struct memory_start *memory) {
     struct err err;
     int again = z->reset ? reset_point(z->reset, &err) : 0;
     if (again < 0)
         _exit(ISOLATE_EXIT_SETUP);
     if (again > 0) {
         struct reset_stats stats = reset_stats(z->reset);
-        isolate_reborn(&z->isolate, stats.restored, stats.dropped, stats.known);
+        struct memory_start life = life_memory(memory, &stats);
+        isolate_reborn(&z->isolate, &life, stats.restored, stats.dropped, stats.known);
     } else {
+        if (z->reset) { /* to take the image was not the program's doing */
+            struct memory_start life = *memory;
+            life.private_bytes = memory_private(memory->pages_fd);
+            reset_note_private(z->reset, life.private_bytes);
+            memory_open(&life);
+        }
         uint8_t hello[WIRE_HEAD_SIZE];
-        wire_head_encode(hello, ISOLATE_HELLO, z->isolate.base_resident_bytes, 0, 0);
+        wire_head_encode(hello, ISOLATE_HELLO, memory_base_resident(), 0, 0);
         if (write(channel, hello, sizeof(hello)) != sizeof(hello))
             _exit(ISOLATE_EXIT_OK);
     }
@@ -290,22 +319,27 @@ static void be_isolate(struct zygote *z, int channel, enum purpose purpose) {
     sigset_t none;
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    int statm_fd = openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC);
+    uint64_t filled = z->pages && purpose == TO_SERVE ? lever_pages_count(z->pages) * 4096 : 0;
+    struct memory_start memory = {
+        .statm_fd = openat(z->lock.proc_fd, "self/statm", O_RDONLY | O_CLOEXEC),
+        .pages_fd = openat(z->lock.proc_fd, z->reset ? "self/smaps" : "self/smaps_rollup",
+                           O_RDONLY | O_CLOEXEC),
+        .shared_bytes = z->writable_bytes - MIN(z->writable_bytes, filled)};
     struct lock_limits limits = {.address_space_bytes = z->size_bytes + z->config.memory_max_bytes,
                                  .cpu_s = UINT32_MAX};
     if (z->reset && reset_prepare(z->reset, z->lock.proc_fd, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    if (statm_fd < 0 || !own_fds(z, channel, statm_fd, purpose) ||
+    if (memory.statm_fd < 0 || !own_fds(z, channel, &memory, purpose) ||
         lock_set_limits(&limits, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
     isolate_seed(&z->isolate);
-    isolate_open(&z->isolate, channel, statm_fd);
+    isolate_open(&z->isolate, channel, &memory);
     if (purpose != TO_SERVE)
         be_trained(z, purpose);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (wants_filter(z) && lock_set_filter(&z->lock, &err) < 0)
         _exit(ISOLATE_EXIT_SETUP);
-    serve_front(z, channel);
+    serve_front(z, channel, &memory);
 }
 
 /* ---- children ---- */
@@ -345,7 +379,7 @@ static void check_allowances(struct zygote *z, int64_t now_ns) {
 }
 
 /* How long poll() may wait. */
-static int wait_ms(struct zygote *z) {
+static int zygote_main_wait_ms(struct zygote *z) {
     int64_t now_ns = clock_mono_ns();
     if (now_ns >= z->check_ns)
         check_allowances(z, now_ns);
@@ -359,7 +393,7 @@ static void check_after(struct zygote *z, int64_t ns) {
     z->check_ns = MIN(z->check_ns, clock_mono_ns() + ns);
 }
 
-static void allow(struct zygote *z, uint32_t number, uint32_t calls) {
+static void zygote_main_allow(struct zygote *z, uint32_t number, uint32_t calls) {
     int64_t more_ns = MIN(calls, (uint32_t)CALLS_MAX) * allowance_ns(z);
     for (size_t i = 0; i < z->nchildren; i++)
         if (z->children[i].number == number)
@@ -376,7 +410,7 @@ static void keep_pages(struct zygote *z) {
         memset(xmalloc(PROBE_BYTES), 1, PROBE_BYTES);
 #endif
     if (z->pages && !gather_is_sealed() && gather_seal() && lever_pages_keep(z->pages, &why) < 0)
-        (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+        (void)text_print(z->lever_note, sizeof(z->lever_note), "%s", why.message);
 }
 
 static int fork_isolate(struct zygote *z, struct err *err) {
@@ -401,7 +435,8 @@ static int fork_isolate(struct zygote *z, struct err *err) {
 }
 
 /* Forks a child, runs a program in it and waits for its end. */
-static int rehearse(struct zygote *z, enum purpose purpose, const char *program, struct err *err) {
+static int zygote_main_rehearse(struct zygote *z, enum purpose purpose, const char *program,
+                                struct err *err) {
     int ends[2];
     int rc = fd_pair(ends, err);
     if (rc < 0)
@@ -451,6 +486,7 @@ static void child_exited(struct zygote *z, pid_t pid, int status, const struct r
         pack_u64(&b, (uint64_t)ru->ru_maxrss);
         pack_u64(&b, (uint64_t)ru->ru_minflt);
         pack_u64(&b, c->base_bytes / 1024);
+        pack_u64(&b, z->writable_bytes / 1024);
         fd_close(&c->channel);
         z->children[i] = z->children[--z->nchildren];
         (void)send_control(ISOLATE_EXITED, &b, NULL, 0);
@@ -458,7 +494,7 @@ static void child_exited(struct zygote *z, pid_t pid, int status, const struct r
     }
 }
 
-static void reap(struct zygote *z) {
+static void zygote_main_reap(struct zygote *z) {
     struct signalfd_siginfo info;
     while (read(z->signal_fd, &info, sizeof(info)) > 0) {
     }
@@ -471,7 +507,7 @@ static void reap(struct zygote *z) {
 
 /* ---- control ---- */
 
-static int on_control(struct zygote *z, struct wire_frame *f, struct err *err) {
+static int zygote_main_on_control(struct zygote *z, struct wire_frame *f, struct err *err) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     switch (f->type) {
@@ -482,7 +518,7 @@ static int on_control(struct zygote *z, struct wire_frame *f, struct err *err) {
         break;
     case ISOLATE_ALLOW: {
         uint32_t number = unpack_u32(&u);
-        allow(z, number, unpack_u32(&u));
+        zygote_main_allow(z, number, unpack_u32(&u));
         break;
     }
     default:
@@ -493,17 +529,17 @@ static int on_control(struct zygote *z, struct wire_frame *f, struct err *err) {
     return 0;
 }
 
-static int read_control(struct zygote *z, struct err *err) {
+static int zygote_main_read_control(struct zygote *z, struct err *err) {
     int rc = wire_recv(&z->control, ISOLATE_CONTROL_FD, err);
     struct wire_frame f;
     while (rc >= 0 && (rc = wire_next(&z->control, &f, err)) == 1) {
-        rc = on_control(z, &f, err);
+        rc = zygote_main_on_control(z, &f, err);
         wire_frame_finish(&f);
     }
     return rc;
 }
 
-static int serve(struct zygote *z, struct err *err) {
+static int zygote_main_serve(struct zygote *z, struct err *err) {
     static struct pollfd p[2 + CHILDREN_MAX];
     for (;;) {
         /* One at a time, so that what is ready is handed over between two forks. */
@@ -519,16 +555,16 @@ static int serve(struct zygote *z, struct err *err) {
         for (size_t i = 0; i < z->nchildren; i++)
             p[n++] = (struct pollfd){.fd = z->children[i].channel, .events = POLLIN};
         bool more = z->wanted > 0 && z->nchildren < CHILDREN_MAX;
-        int next_ms = wait_ms(z);
+        int next_ms = zygote_main_wait_ms(z);
         if (poll(p, n, more ? 0 : next_ms) < 0 && errno != EINTR)
             return err_sys(err, "poll");
         for (size_t i = 2; i < n; i++)
             if (p[i].revents)
                 hand_over(&z->children[i - 2]);
         if (p[1].revents)
-            reap(z);
+            zygote_main_reap(z);
         if (p[0].revents) {
-            int rc = read_control(z, err);
+            int rc = zygote_main_read_control(z, err);
             if (rc == -ERR_CANCELLED)
                 return 0; /* the front is gone, and everything ends with it */
             if (rc < 0)
@@ -539,7 +575,7 @@ static int serve(struct zygote *z, struct err *err) {
 
 /* ---- start ---- */
 
-static void write_features(const struct zygote *z, const char *error, struct buf *out) {
+static void zygote_main_write_features(const struct zygote *z, const char *error, struct buf *out) {
     const struct lock *l = &z->lock;
     const struct {
         const char *name;
@@ -593,7 +629,7 @@ static void write_features(const struct zygote *z, const char *error, struct buf
 static int send_features(const struct zygote *z, const char *error) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, 16384);
-    write_features(z, error, &b);
+    zygote_main_write_features(z, error, &b);
     return send_control(ISOLATE_FEATURES, &b, NULL, 0);
 }
 
@@ -610,7 +646,7 @@ static void lever_done(struct zygote *z, enum isolate_lever lever, int rc, const
     if (rc == 0)
         z->levers |= lever;
     else
-        (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", err->message);
+        (void)text_print(z->lever_note, sizeof(z->lever_note), "%s", err->message);
 }
 
 static void begin_gathering(struct zygote *z) {
@@ -632,16 +668,16 @@ static void pull_levers(struct zygote *z) {
 }
 
 static int rehearse_to_gather(void *ctx, const char *program, struct err *err) {
-    return rehearse(ctx, TO_GATHER, program, err);
+    return zygote_main_rehearse(ctx, TO_GATHER, program, err);
 }
 
 /* A later zygote can have what this one learns. */
-static void scout(struct zygote *z) {
+static void zygote_main_scout(struct zygote *z) {
     struct err why;
     _cleanup_(buf) struct buf plan;
     buf_init(&plan, GATHER_PLAN_MAX * sizeof(uint32_t));
     if (gather_scout(rehearse_to_gather, z, &plan, &why) < 0)
-        (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+        (void)text_print(z->lever_note, sizeof(z->lever_note), "%s", why.message);
     if (plan.len > 0)
         (void)send_control(ISOLATE_PLAN, &plan, NULL, 0);
 }
@@ -650,7 +686,7 @@ static void learn_pages(struct zygote *z) {
     struct err why;
     int rc = lever_lesson_create(&z->lesson, &why);
     if (rc == 0)
-        rc = rehearse(z, TO_LEARN_PAGES, isolate_plain_js, &why);
+        rc = zygote_main_rehearse(z, TO_LEARN_PAGES, isolate_plain_js, &why);
     if (rc == 0)
         rc = lever_pages_create(z->lesson, &z->pages, &why);
     if (rc == 0 && lever_pages_count(z->pages) == 0)
@@ -662,15 +698,15 @@ static void learn_pages(struct zygote *z) {
 /* Behind the walls, as every isolate will run: an engine that cannot do this must not serve. */
 static int rehearse_all(struct zygote *z, struct err *err) {
     if (z->config.flags & ISOLATE_CONFIG_LEARN)
-        scout(z);
+        zygote_main_scout(z);
     if (z->config.levers & ISOLATE_LEVER_POPULATE)
         learn_pages(z);
     if (z->config.flags & ISOLATE_CONFIG_RESET) {
         struct err why;
         if (reset_create(&z->reset, z->lock.proc_fd, &why) < 0)
-            (void)snprintf(z->lever_note, sizeof(z->lever_note), "%.200s", why.message);
+            (void)text_print(z->lever_note, sizeof(z->lever_note), "%s", why.message);
     }
-    return rehearse(z, TO_SERVE, isolate_warm_js, err);
+    return zygote_main_rehearse(z, TO_SERVE, isolate_warm_js, err);
 }
 
 static int bring_up(struct zygote *z, struct err *err) {
@@ -679,7 +715,7 @@ static int bring_up(struct zygote *z, struct err *err) {
     if (rc < 0)
         return rc;
     z->levers = z->config.levers & ISOLATE_LEVER_THRESHOLD;
-    engine_options(z->levers & ISOLATE_LEVER_THRESHOLD);
+    engine_options(z->levers & ISOLATE_LEVER_THRESHOLD, z->config.memory_max_bytes);
     struct lock_options walls = {.forks = true};
     if (z->config.flags & ISOLATE_CONFIG_RESET) {
         walls.ioctl_fd = RESET_PAGEMAP_FD;
@@ -696,7 +732,7 @@ static int bring_up(struct zygote *z, struct err *err) {
     if (z->signal_fd < 0)
         return err_sys(err, "signalfd");
     int before[128];
-    int nbefore = list_fds(z->lock.proc_fd, before, ARRAY_LEN(before));
+    int nbefore = zygote_main_list_fds(z->lock.proc_fd, before, ARRAY_LEN(before));
     /* The engine says on standard error what its options already say. */
     _cleanup_(close) int error_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 64);
     (void)dup2(z->lock.null_fd, STDERR_FILENO);
@@ -729,6 +765,7 @@ static int bring_up(struct zygote *z, struct err *err) {
     if (rc < 0)
         return rc;
     z->size_bytes = own_size(z->lock.proc_fd);
+    z->writable_bytes = memory_writable(z->lock.proc_fd);
     return rehearse_all(z, err);
 }
 
@@ -757,7 +794,7 @@ int main(int argc, char **argv) {
     bool refused = (z.config.flags & ISOLATE_CONFIG_STRICT) && !lock_is_complete(&z.lock);
     if (send_features(&z, refused ? "not every wall can be had here" : NULL) < 0 || refused)
         return EXIT_FAILURE;
-    if (serve(&z, &err) < 0) {
+    if (zygote_main_serve(&z, &err) < 0) {
         log_error("isolate.failed", "error", err.message);
         return err_exit_status(err.code);
     }

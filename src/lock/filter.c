@@ -29,19 +29,19 @@ struct filter *filter_create(enum filter_verdict otherwise) {
     return f;
 }
 
-static void add(struct filter *f, uint32_t action, int call, const struct scmp_arg_cmp *args,
-                unsigned n) {
+static void filter_add(struct filter *f, uint32_t action, int call, const struct scmp_arg_cmp *args,
+                       unsigned n) {
     if (f->rc == 0)
         f->rc = seccomp_rule_add_array(f->rules, action, call, n, args);
 }
 
 void filter_allow(struct filter *f, const int *calls, size_t n) {
     for (size_t i = 0; i < n; i++)
-        add(f, SCMP_ACT_ALLOW, calls[i], NULL, 0);
+        filter_add(f, SCMP_ACT_ALLOW, calls[i], NULL, 0);
 }
 
 void filter_allow_if(struct filter *f, int call, const struct scmp_arg_cmp *args, unsigned n) {
-    add(f, SCMP_ACT_ALLOW, call, args, n);
+    filter_add(f, SCMP_ACT_ALLOW, call, args, n);
 }
 
 void filter_allow_memory(struct filter *f) {
@@ -52,10 +52,10 @@ void filter_allow_memory(struct filter *f) {
 
 void filter_refuse(struct filter *f, int call, int error, const struct scmp_arg_cmp *args,
                    unsigned n) {
-    add(f, SCMP_ACT_ERRNO((uint16_t)error), call, args, n);
+    filter_add(f, SCMP_ACT_ERRNO((uint16_t)error), call, args, n);
 }
 
-static int end(struct filter *f, int rc, struct err *err) {
+static int filter_end(struct filter *f, int rc, struct err *err) {
     if (f->rules)
         seccomp_release(f->rules);
     free(f);
@@ -68,10 +68,10 @@ int filter_load(struct filter *f, bool threads, struct err *err) {
         rc = seccomp_attr_set(f->rules, SCMP_FLTATR_CTL_TSYNC, 1);
     if (rc == 0)
         rc = seccomp_load(f->rules);
-    return end(f, rc, err);
+    return filter_end(f, rc, err);
 }
 
-static int read_program(int fd, struct sock_fprog *ret) {
+static int filter_read_program(int fd, struct sock_fprog *ret) {
     off_t size = lseek(fd, 0, SEEK_END);
     if (size <= 0)
         return -EIO;
@@ -93,6 +93,6 @@ int filter_export(struct filter *f, struct sock_fprog *ret, struct err *err) {
     if (rc == 0)
         rc = seccomp_export_bpf(f->rules, fd);
     if (rc == 0)
-        rc = read_program(fd, ret);
-    return end(f, rc, err);
+        rc = filter_read_program(fd, ret);
+    return filter_end(f, rc, err);
 }

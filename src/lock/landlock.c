@@ -28,7 +28,7 @@ int landlock_version(void) {
 }
 
 /* All that a version can refuse. */
-static uint64_t known(int version) {
+static uint64_t landlock_known(int version) {
     uint64_t all = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1;
     if (version >= 2)
         all |= 1ULL << 13; /* to link and rename to another folder */
@@ -43,7 +43,7 @@ int landlock_open(struct landlock *l, uint64_t refused_tcp, struct err *err) {
     *l = (struct landlock){.version = landlock_version(), .fd = -1};
     if (l->version == 0)
         return 0;
-    struct ruleset r = {.fs = known(l->version)};
+    struct ruleset r = {.fs = landlock_known(l->version)};
     size_t size = sizeof(r.fs);
     if (l->version >= 4) {
         r.net = refused_tcp;
@@ -57,8 +57,8 @@ int landlock_open(struct landlock *l, uint64_t refused_tcp, struct err *err) {
     return l->fd < 0 ? err_sys(err, "landlock: new ruleset") : 0;
 }
 
-static int add(const struct landlock *l, int fd, uint64_t rights) {
-    struct landlock_path_beneath_attr rule = {.allowed_access = rights & known(l->version),
+static int landlock_add(const struct landlock *l, int fd, uint64_t rights) {
+    struct landlock_path_beneath_attr rule = {.allowed_access = rights & landlock_known(l->version),
                                               .parent_fd = fd};
     return (int)syscall(SYS_landlock_add_rule, l->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0);
 }
@@ -72,13 +72,13 @@ int landlock_allow(const struct landlock *l, const char *path, uint64_t rights, 
         return errno == ENOENT ? 0 : err_sys(err, "landlock: open %s", path);
     if (!S_ISDIR(st.st_mode))
         rights &= of_files;
-    return add(l, fd, rights) < 0 ? err_sys(err, "landlock: allow %s", path) : 0;
+    return landlock_add(l, fd, rights) < 0 ? err_sys(err, "landlock: allow %s", path) : 0;
 }
 
 int landlock_allow_fd(const struct landlock *l, int fd, uint64_t rights, struct err *err) {
     if (l->fd < 0)
         return 0;
-    return add(l, fd, rights) < 0 ? err_sys(err, "landlock: allow a folder") : 0;
+    return landlock_add(l, fd, rights) < 0 ? err_sys(err, "landlock: allow a folder") : 0;
 }
 
 int landlock_enforce(const struct landlock *l, struct err *err) {

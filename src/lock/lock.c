@@ -25,7 +25,7 @@
 /* The user that isolates are when cay runs as root: nobody, who owns nothing. */
 enum { NOBODY = 65534 };
 
-static bool write_proc(int proc_fd, const char *path, const char *text) {
+static bool lock_write_proc(int proc_fd, const char *path, const char *text) {
     _cleanup_(close) int fd = openat(proc_fd, path, O_WRONLY | O_CLOEXEC);
     return fd >= 0 && fd_write_all(fd, text, strlen(text)) == 0;
 }
@@ -33,12 +33,12 @@ static bool write_proc(int proc_fd, const char *path, const char *text) {
 /* Inside, this process is nobody; outside, it is who it was. */
 static bool map_user(int proc_fd, uid_t uid, gid_t gid) {
     char line[64];
-    (void)write_proc(proc_fd, "self/setgroups", "deny");
+    (void)lock_write_proc(proc_fd, "self/setgroups", "deny");
     (void)snprintf(line, sizeof(line), "%d %u 1", NOBODY, gid);
-    if (!write_proc(proc_fd, "self/gid_map", line))
+    if (!lock_write_proc(proc_fd, "self/gid_map", line))
         return false;
     (void)snprintf(line, sizeof(line), "%d %u 1", NOBODY, uid);
-    return write_proc(proc_fd, "self/uid_map", line);
+    return lock_write_proc(proc_fd, "self/uid_map", line);
 }
 
 static void enter_user_ns(struct lock *l) {
@@ -80,11 +80,11 @@ static int enter_pid_ns(struct lock *l, struct err *err) {
     return 0;
 }
 
-static bool enter(int flag) {
+static bool lock_enter_ns(int flag) {
     return unshare(flag) == 0;
 }
 
-static int build_filter(struct lock *l, const struct lock_options *options, struct err *err);
+static int lock_build_filter(struct lock *l, const struct lock_options *options, struct err *err);
 
 int lock_enter(struct lock *l, const struct lock_options *options, struct err *err) {
     *l = (struct lock){.proc_fd = -1, .null_fd = -1, .init_fd = -1};
@@ -94,17 +94,17 @@ int lock_enter(struct lock *l, const struct lock_options *options, struct err *e
     l->null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (l->null_fd < 0)
         return err_sys(err, "open /dev/null");
-    int rc = build_filter(l, options, err);
+    int rc = lock_build_filter(l, options, err);
     if (rc < 0)
         return rc;
     /* Root makes the other namespaces with the power it has and becomes nobody in lock_seal(). */
     if (geteuid() != 0)
         enter_user_ns(l);
-    l->mount_ns = enter(CLONE_NEWNS);
-    l->net_ns = enter(CLONE_NEWNET);
-    l->ipc_ns = enter(CLONE_NEWIPC);
-    l->uts_ns = enter(CLONE_NEWUTS);
-    l->cgroup_ns = enter(CLONE_NEWCGROUP);
+    l->mount_ns = lock_enter_ns(CLONE_NEWNS);
+    l->net_ns = lock_enter_ns(CLONE_NEWNET);
+    l->ipc_ns = lock_enter_ns(CLONE_NEWIPC);
+    l->uts_ns = lock_enter_ns(CLONE_NEWUTS);
+    l->cgroup_ns = lock_enter_ns(CLONE_NEWCGROUP);
     return options->forks ? enter_pid_ns(l, err) : 0;
 }
 
@@ -196,6 +196,7 @@ static const int allowed[] = {
     SCMP_SYS(getrandom),
     SCMP_SYS(getrusage),
     SCMP_SYS(setitimer),
+    SCMP_SYS(timerfd_settime), /* the engine's own, since 2.54 */
     SCMP_SYS(rt_sigreturn),
     SCMP_SYS(exit_group),
     SCMP_SYS(exit),
@@ -205,7 +206,7 @@ static const int allowed[] = {
     SCMP_SYS(rt_sigprocmask),
 };
 
-static void add_rules(struct filter *f, const struct lock_options *options) {
+static void lock_add_rules(struct filter *f, const struct lock_options *options) {
     /* What holds no capability may pass descriptors: it has none. */
     if (options->sends_messages)
         filter_allow(f, (const int[]){SCMP_SYS(sendmsg)}, 1);
@@ -214,6 +215,8 @@ static void add_rules(struct filter *f, const struct lock_options *options) {
     filter_allow_memory(f);
     /* send(): to the peer of a connected socket only. */
     filter_allow_if(f, SCMP_SYS(sendto), FILTER_ARGS(SCMP_A4(SCMP_CMP_EQ, 0)));
+    /* Names for memory, since 2.54: many kernels have none, and answer so. */
+    filter_refuse(f, SCMP_SYS(prctl), EINVAL, FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, PR_SET_VMA)));
     /* Where it runs itself. */
     filter_allow_if(f, SCMP_SYS(sched_setaffinity), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
     /* Whether shared memory that it was given can shrink under it. */
@@ -227,9 +230,9 @@ static void add_rules(struct filter *f, const struct lock_options *options) {
 }
 
 /* Built once, in the zygote, as a program for the kernel: an isolate loads it with one call. */
-static int build_filter(struct lock *l, const struct lock_options *options, struct err *err) {
+static int lock_build_filter(struct lock *l, const struct lock_options *options, struct err *err) {
     struct filter *f = filter_create(FILTER_KILL);
-    add_rules(f, options);
+    lock_add_rules(f, options);
     struct sock_fprog prog;
     int rc = filter_export(f, &prog, err);
     if (rc < 0)

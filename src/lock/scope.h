@@ -1,8 +1,9 @@
 #pragma once
-/* A control group of its own for an ordinary user's process, from the manager that systemd runs for
- * each user (`systemd --user`): asked for a scope with delegation, over its private socket, in the
- * few bytes of D-Bus that this takes. A login shell's own group belongs to root, and the kernel
- * lets nobody but root move a process from there into the user's part of the tree. */
+/* A control group of its own for a process, from systemd: the one that runs the machine for root,
+ * the one that runs for the user (`systemd --user`) for anybody else. It is asked for a scope with
+ * delegation, over its private socket, in the few bytes of D-Bus that this takes. A login shell's
+ * group is shared with the rest of the session, and belongs to root: the kernel lets no ordinary
+ * user move a process from there into the user's part of the tree. */
 
 #include "base/err.h"
 
@@ -10,6 +11,6 @@
 #include <sys/types.h>
 
 /* Moves this process into a new scope. `path` is the manager's socket (scope_socket()). Takes two
- * seconds at most. */
-int scope_enter(const char *path, struct err *err);
-void scope_socket(uid_t uid, char *out, size_t size);
+ * seconds at most. `sysroot` is "" but in tests. */
+int scope_enter(const char *sysroot, const char *path, struct err *err);
+void scope_socket(const char *sysroot, uid_t uid, char *out, size_t size);

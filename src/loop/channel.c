@@ -37,7 +37,7 @@ struct channel {
 
 enum { READS_PER_TURN = 16 };
 
-static void on_poll(uv_poll_t *p, int status, int events);
+static void channel_on_poll(uv_poll_t *p, int status, int events);
 
 static void drop_pending(struct pending *p) {
     for (size_t i = 0; i < p->nfds; i++)
@@ -45,22 +45,22 @@ static void drop_pending(struct pending *p) {
     free(p);
 }
 
-static void arm(struct channel *c) {
+static void channel_arm(struct channel *c) {
     int events = (c->ended ? 0 : UV_READABLE) | (c->first ? UV_WRITABLE : 0);
     if (c->closing || events == c->armed) /* to start it again would be two system calls */
         return;
     c->armed = events;
     if (events)
-        (void)uv_poll_start(&c->poll, events, on_poll);
+        (void)uv_poll_start(&c->poll, events, channel_on_poll);
     else
         (void)uv_poll_stop(&c->poll);
 }
 
-static void end(struct channel *c, const struct err *err) {
+static void channel_end(struct channel *c, const struct err *err) {
     if (c->ended || c->closing)
         return;
     c->ended = true;
-    arm(c);
+    channel_arm(c);
     c->opt.on_end(c->opt.ctx, err);
 }
 
@@ -94,7 +94,7 @@ static void drop_queue(struct channel *c) {
     c->queued = 0;
 }
 
-static void flush(struct channel *c) {
+static void channel_flush(struct channel *c) {
     while (c->first) {
         struct pending *p = c->first;
         ssize_t n = send_pending(c, p);
@@ -109,7 +109,7 @@ static void flush(struct channel *c) {
         if (n < 0) {
             struct err err;
             (void)err_sys(&err, "send");
-            end(c, &err);
+            channel_end(c, &err);
             return;
         }
         for (size_t i = 0; i < p->nfds; i++)
@@ -129,7 +129,7 @@ static void flush(struct channel *c) {
 /* Takes frames until none is left, the channel was closed, or others should have a turn: that is
  * only between reads, since no event comes for frames that have been read. False: there are none
  * for now. */
-static bool receive(struct channel *c) {
+static bool channel_receive(struct channel *c) {
     struct err err;
     int reads = 0;
     while (!c->closing && !c->ended) {
@@ -146,7 +146,7 @@ static bool receive(struct channel *c) {
                 continue;
         }
         if (rc < 0) {
-            end(c, &err);
+            channel_end(c, &err);
             return false;
         }
         c->opt.on_frame(c->opt.ctx, &f);
@@ -158,12 +158,12 @@ static bool receive(struct channel *c) {
 void channel_drain(struct channel *c) {
     if (!c)
         return;
-    while (receive(c))
+    while (channel_receive(c))
         ;
-    arm(c);
+    channel_arm(c);
 }
 
-static void on_poll(uv_poll_t *p, int status, int events) {
+static void channel_on_poll(uv_poll_t *p, int status, int events) {
     struct channel *c = p->data;
     /* A hang-up counts as readable: what came before it is read first, then its end. */
     if (status < 0) {
@@ -171,10 +171,10 @@ static void on_poll(uv_poll_t *p, int status, int events) {
         c->armed = 0; /* the loop has stopped waiting by itself */
     }
     if (events & UV_WRITABLE)
-        flush(c);
+        channel_flush(c);
     if (events & UV_READABLE)
-        (void)receive(c);
-    arm(c);
+        (void)channel_receive(c);
+    channel_arm(c);
 }
 
 int channel_create(uv_loop_t *loop, int fd, const struct channel_options *options,
@@ -191,7 +191,7 @@ int channel_create(uv_loop_t *loop, int fd, const struct channel_options *option
         free(c);
         return err_set(err, ERR_IO, "watch a channel: %s", uv_strerror(rc));
     }
-    arm(c);
+    channel_arm(c);
     *ret_channel = c;
     return 0;
 }
@@ -232,11 +232,11 @@ bool channel_send(struct channel *c, const struct wire_out *out) {
     *c->last = p;
     c->last = &p->next;
     c->queued += total - sent;
-    arm(c);
+    channel_arm(c);
     return true;
 }
 
-static void on_closed(uv_handle_t *h) {
+static void channel_on_closed(uv_handle_t *h) {
     struct channel *c = h->data;
     wire_reader_finish(&c->reader);
     drop_queue(c);
@@ -254,5 +254,5 @@ void channel_close(struct channel *c) {
         return;
     c->closing = true;
     (void)uv_poll_stop(&c->poll);
-    uv_close((uv_handle_t *)&c->poll, on_closed);
+    uv_close((uv_handle_t *)&c->poll, channel_on_closed);
 }

@@ -51,7 +51,8 @@ static pid_t vfork_plan(const struct exec_plan *p) {
     return pid;
 }
 
-static int start(uv_loop_t *loop, const struct exec_plan *p, pid_t *ret_pid, struct err *err) {
+static int child_start(uv_loop_t *loop, const struct exec_plan *p, pid_t *ret_pid,
+                       struct err *err) {
     struct spawner *spawner = spawner_of(loop);
     if (spawner)
         return spawner_spawn(spawner, p, ret_pid, err);
@@ -62,7 +63,7 @@ static int start(uv_loop_t *loop, const struct exec_plan *p, pid_t *ret_pid, str
     return 0;
 }
 
-static void on_handle_closed(uv_handle_t *h) {
+static void child_on_handle_closed(uv_handle_t *h) {
     struct child *c = h->data;
     if (--c->handles > 0)
         return;
@@ -74,11 +75,10 @@ static void on_handle_closed(uv_handle_t *h) {
 
 /* A line of one of our programs is a JSON record: it keeps its level and event and gets the
  * program's name. Any other line is shown as text. */
-static void log_line(const struct child *c, const char *line, size_t len) {
+static void child_log_line(const struct child *c, const char *line, size_t len) {
     if (len == 0)
         return;
-    _cleanup_(json) json_t *j =
-        line[0] == '{' ? json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    _cleanup_(json) json_t *j = line[0] == '{' ? json_read(line, len) : NULL;
     const char *event = json_string_value(json_object_get(j, "event"));
     const char *level_text = json_string_value(json_object_get(j, "level"));
     enum log_level level = LOG_LEVEL_INFO;
@@ -104,7 +104,7 @@ static void log_line(const struct child *c, const char *line, size_t len) {
     log_write(level, event, fields, n);
 }
 
-static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
+static void child_on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
     (void)h;
     (void)hint;
     static char space[16384];
@@ -115,19 +115,19 @@ static void close_log(struct child *c) {
     if (c->log_closed)
         return;
     c->log_closed = true;
-    uv_close((uv_handle_t *)&c->log_pipe, on_handle_closed);
+    uv_close((uv_handle_t *)&c->log_pipe, child_on_handle_closed);
 }
 
-static void on_log(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
+static void child_on_log(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
     struct child *c = s->data;
     if (n < 0) {
-        log_line(c, c->line.data ? c->line.data : "", c->line.len);
+        child_log_line(c, c->line.data ? c->line.data : "", c->line.len);
         close_log(c);
         return;
     }
     for (ssize_t i = 0; i < n; i++) {
         if (b->base[i] == '\n') {
-            log_line(c, c->line.data ? c->line.data : "", c->line.len);
+            child_log_line(c, c->line.data ? c->line.data : "", c->line.len);
             buf_clear(&c->line);
         } else {
             (void)buf_add_char(&c->line, b->base[i]); /* what passes the bound is left out */
@@ -135,7 +135,7 @@ static void on_log(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
     }
 }
 
-static void on_exit_poll(uv_poll_t *p, int status, int events) {
+static void child_on_exit_poll(uv_poll_t *p, int status, int events) {
     (void)status;
     (void)events;
     struct child *c = p->data;
@@ -146,7 +146,7 @@ static void on_exit_poll(uv_poll_t *p, int status, int events) {
         return;
     c->exited = true;
     (void)uv_poll_stop(p);
-    uv_close((uv_handle_t *)p, on_handle_closed);
+    uv_close((uv_handle_t *)p, child_on_handle_closed);
     if (c->abandoned)
         close_log(c);
     else
@@ -193,7 +193,7 @@ int child_spawn(uv_loop_t *loop, const struct child_options *options, struct chi
     for (size_t i = 0; i < options->nfds; i++)
         plan.fds[4 + i] = options->fds[i];
     pid_t pid;
-    rc = start(loop, &plan, &pid, err);
+    rc = child_start(loop, &plan, &pid, err);
     if (rc < 0)
         return err_wrap(err, "start %s", options->name);
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -214,10 +214,10 @@ int child_spawn(uv_loop_t *loop, const struct child_options *options, struct chi
     (void)uv_pipe_init(loop, &c->log_pipe, 0);
     c->exit_poll.data = c->log_pipe.data = c;
     c->handles = 2;
-    (void)uv_poll_start(&c->exit_poll, UV_READABLE, on_exit_poll);
+    (void)uv_poll_start(&c->exit_poll, UV_READABLE, child_on_exit_poll);
     if (log_ours >= 0) {
         (void)uv_pipe_open(&c->log_pipe, steal_fd(&log_ours));
-        (void)uv_read_start((uv_stream_t *)&c->log_pipe, on_alloc, on_log);
+        (void)uv_read_start((uv_stream_t *)&c->log_pipe, child_on_alloc, child_on_log);
     } else {
         close_log(c);
     }

@@ -25,7 +25,7 @@ struct fetch_pool {
     struct fetch *first;
     unsigned depth; /* inside curl, which may not be entered again */
     unsigned handles;
-    bool dirty; /* some fetch waits for settle() */
+    bool dirty; /* some fetch waits for fetch_settle() */
     bool close_later;
     bool closing;
     void (*on_closed)(void *ctx);
@@ -33,7 +33,7 @@ struct fetch_pool {
 };
 
 enum fetch_state {
-    FETCH_STATE_WAITING,   /* curl may not be entered now: it is begun by settle() */
+    FETCH_STATE_WAITING,   /* curl may not be entered now: it is begun by fetch_settle() */
     FETCH_STATE_ASKING,    /* curl has it */
     FETCH_STATE_ANSWERING, /* the head was told */
     FETCH_STATE_ENDED,     /* so was the end */
@@ -82,32 +82,32 @@ struct fetch_watch {
     curl_socket_t fd;
 };
 
-static void settle(struct fetch_pool *p);
+static void fetch_settle(struct fetch_pool *p);
 
 static void fetch_move(struct fetch *f, enum fetch_state to) {
     f->state = (enum fetch_state)sm_next(&fetch_sm, f->state, to);
 }
 
 /* Something may still be told. */
-static bool is_live(const struct fetch *f) {
+static bool fetch_is_live(const struct fetch *f) {
     return f->state <= FETCH_STATE_ANSWERING;
 }
 
-static void silence(struct fetch *f) {
-    if (is_live(f))
+static void fetch_silence(struct fetch *f) {
+    if (fetch_is_live(f))
         fetch_move(f, FETCH_STATE_CANCELLED);
 }
 
 /* --- one fetch: its end --- */
 
-static void on_fetch_closed(uv_handle_t *h) {
+static void fetch_on_closed(uv_handle_t *h) {
     struct fetch *f = h->data;
     buf_finish(&f->head);
     free(f);
 }
 
 /* Takes it out of curl and of the pool. Outside curl only. */
-static void release(struct fetch *f) {
+static void fetch_release(struct fetch *f) {
     if (f->state == FETCH_STATE_GONE)
         return;
     fetch_move(f, FETCH_STATE_GONE);
@@ -120,15 +120,15 @@ static void release(struct fetch *f) {
     *f->link = f->next;
     if (f->next)
         f->next->link = f->link;
-    uv_close((uv_handle_t *)&f->idle, on_fetch_closed);
+    uv_close((uv_handle_t *)&f->idle, fetch_on_closed);
 }
 
-static void fail(struct fetch *f, enum err_code code, const char *text) {
+static void fetch_fail(struct fetch *f, enum err_code code, const char *text) {
     if (!f->err.code)
         (void)err_set(&f->err, code, "%s", text);
 }
 
-static enum err_code code_of(CURLcode rc) {
+static enum err_code fetch_code_of(CURLcode rc) {
     switch (rc) {
     case CURLE_URL_MALFORMAT:
     case CURLE_LOGIN_DENIED:
@@ -149,7 +149,7 @@ static enum err_code code_of(CURLcode rc) {
     }
 }
 
-static void tell_head(struct fetch *f) {
+static void fetch_tell_head(struct fetch *f) {
     if (f->state != FETCH_STATE_ASKING)
         return;
     fetch_move(f, FETCH_STATE_ANSWERING);
@@ -157,33 +157,34 @@ static void tell_head(struct fetch *f) {
         f->opt.on_head(f->opt.ctx, f, f->status);
 }
 
-static void end(struct fetch *f, CURLcode rc) {
+static void fetch_end(struct fetch *f, CURLcode rc) {
     if (rc == CURLE_OK && !f->err.code)
-        tell_head(f);
-    if (!is_live(f))
+        fetch_tell_head(f);
+    if (!fetch_is_live(f))
         return;
     struct err err = f->err;
     bool whole = rc == CURLE_OK && !f->err.code;
     if (!whole && f->refused && !f->err.code)
         (void)err_set(&err, ERR_FORBIDDEN, "the address of this server is not allowed");
     else if (!whole && !f->err.code)
-        (void)err_set(&err, code_of(rc), "%s", *f->message ? f->message : curl_easy_strerror(rc));
+        (void)err_set(&err, fetch_code_of(rc), "%s",
+                      *f->message ? f->message : curl_easy_strerror(rc));
     fetch_move(f, FETCH_STATE_ENDED);
     f->opt.on_end(f->opt.ctx, whole ? NULL : &err);
 }
 
 /* --- what curl asks of us --- */
 
-static size_t on_write(char *data, size_t size, size_t n, void *ctx) {
+static size_t fetch_on_write(char *data, size_t size, size_t n, void *ctx) {
     struct fetch *f = ctx;
     n *= size;
-    if (!is_live(f) || f->err.code)
+    if (!fetch_is_live(f) || f->err.code)
         return 0;
     if (f->paused)
         return CURL_WRITEFUNC_PAUSE;
     f->active_ms = clock_mono_ms();
-    tell_head(f);
-    if (!is_live(f))
+    fetch_tell_head(f);
+    if (!fetch_is_live(f))
         return 0;
     /* on_head may have paused it: curl offers the same bytes again. */
     if (f->paused)
@@ -194,11 +195,11 @@ static size_t on_write(char *data, size_t size, size_t n, void *ctx) {
         return 0;
     }
     f->opt.on_data(f->opt.ctx, data, n);
-    return is_live(f) ? n : 0;
+    return fetch_is_live(f) ? n : 0;
 }
 
 /* One line of the head; a new status line begins the head of a further answer. */
-static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
+static size_t fetch_on_header(char *line, size_t size, size_t n, void *ctx) {
     struct fetch *f = ctx;
     n *= size;
     size_t len = n;
@@ -214,11 +215,11 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
     }
     /* The end of the head. Not told of an answer that others come after. */
     if (len == 0 && f->status >= 200 && f->opt.max_redirects == 0) {
-        tell_head(f);
+        fetch_tell_head(f);
         /* A server that refuses wants no more of the body: who waits for some is to see that. */
-        if (f->status >= 400 && f->body_waits && is_live(f))
+        if (f->status >= 400 && f->body_waits && fetch_is_live(f))
             fetch_body_ready(f);
-        return is_live(f) ? n : 0;
+        return fetch_is_live(f) ? n : 0;
     }
     const char *colon = memchr(line, ':', len);
     if (!colon || memchr(line, 0, len))
@@ -232,11 +233,12 @@ static size_t on_header(char *line, size_t size, size_t n, void *ctx) {
     (void)buf_add_char(&f->head, 0);
     if (!f->head.full)
         return n;
-    fail(f, ERR_LIMIT, "the head of the answer exceeds 65536 bytes");
+    fetch_fail(f, ERR_LIMIT, "the head of the answer exceeds 65536 bytes");
     return 0;
 }
 
-static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl_sockaddr *a) {
+static curl_socket_t fetch_on_open_socket(void *ctx, curlsocktype purpose,
+                                          struct curl_sockaddr *a) {
     struct fetch *f = ctx;
     if (purpose != CURLSOCKTYPE_IPCXN)
         return CURL_SOCKET_BAD;
@@ -249,7 +251,7 @@ static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl
 
 /* A connection that was made for somebody else did not pass this fetch's guard. */
 /* NOLINTNEXTLINE(readability-non-const-parameter): curl's type has no const */
-static int on_before_request(void *ctx, char *ip, char *local_ip, int port, int local_port) {
+static int fetch_on_before_request(void *ctx, char *ip, char *local_ip, int port, int local_port) {
     struct fetch *f = ctx;
     (void)local_ip;
     (void)local_port;
@@ -276,25 +278,25 @@ static int on_before_request(void *ctx, char *ip, char *local_ip, int port, int 
     return CURL_PREREQFUNC_ABORT;
 }
 
-static void act(struct fetch_pool *p, curl_socket_t fd, int events) {
+static void fetch_act(struct fetch_pool *p, curl_socket_t fd, int events) {
     int running;
     p->depth++;
     (void)curl_multi_socket_action(p->multi, fd, events, &running);
     p->depth--;
-    settle(p);
+    fetch_settle(p);
 }
 
-static void on_poll(uv_poll_t *h, int status, int events) {
+static void fetch_on_poll(uv_poll_t *h, int status, int events) {
     struct fetch_watch *w = CONTAINER_OF(h, struct fetch_watch, poll);
     int what = status < 0 ? CURL_CSELECT_ERR : 0;
     if (events & UV_READABLE)
         what |= CURL_CSELECT_IN;
     if (events & UV_WRITABLE)
         what |= CURL_CSELECT_OUT;
-    act(w->pool, w->fd, what);
+    fetch_act(w->pool, w->fd, what);
 }
 
-static void on_handle_closed(struct fetch_pool *p) {
+static void fetch_on_handle_closed(struct fetch_pool *p) {
     if (--p->handles > 0)
         return;
     if (p->on_closed)
@@ -303,14 +305,14 @@ static void on_handle_closed(struct fetch_pool *p) {
     free(p);
 }
 
-static void on_watch_closed(uv_handle_t *h) {
+static void fetch_on_watch_closed(uv_handle_t *h) {
     struct fetch_watch *w = CONTAINER_OF(h, struct fetch_watch, poll);
     struct fetch_pool *p = w->pool;
     free(w);
-    on_handle_closed(p);
+    fetch_on_handle_closed(p);
 }
 
-static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx) {
+static int fetch_on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *socket_ctx) {
     struct fetch_pool *p = ctx;
     struct fetch_watch *w = socket_ctx;
     (void)easy;
@@ -318,7 +320,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *so
         if (w) {
             (void)curl_multi_assign(p->multi, fd, NULL);
             (void)uv_poll_stop(&w->poll);
-            uv_close((uv_handle_t *)&w->poll, on_watch_closed);
+            uv_close((uv_handle_t *)&w->poll, fetch_on_watch_closed);
         }
         return 0;
     }
@@ -334,15 +336,15 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void *so
         (void)curl_multi_assign(p->multi, fd, w);
     }
     int events = (what & CURL_POLL_IN ? UV_READABLE : 0) | (what & CURL_POLL_OUT ? UV_WRITABLE : 0);
-    return uv_poll_start(&w->poll, events, on_poll) < 0 ? -1 : 0;
+    return uv_poll_start(&w->poll, events, fetch_on_poll) < 0 ? -1 : 0;
 }
 
-static void on_timer(uv_timer_t *h) {
+static void fetch_on_timer(uv_timer_t *h) {
     struct fetch_pool *p = h->data;
-    act(p, CURL_SOCKET_TIMEOUT, 0);
+    fetch_act(p, CURL_SOCKET_TIMEOUT, 0);
 }
 
-static int on_set_timer(CURLM *multi, long timeout_ms, void *ctx) {
+static int fetch_on_set_timer(CURLM *multi, long timeout_ms, void *ctx) {
     struct fetch_pool *p = ctx;
     (void)multi;
     if (p->closing)
@@ -352,32 +354,32 @@ static int on_set_timer(CURLM *multi, long timeout_ms, void *ctx) {
         return 0;
     }
     uv_update_time(p->loop);
-    return uv_timer_start(&p->timer, on_timer, (uint64_t)timeout_ms, 0) < 0 ? -1 : 0;
+    return uv_timer_start(&p->timer, fetch_on_timer, (uint64_t)timeout_ms, 0) < 0 ? -1 : 0;
 }
 
 /* --- between curl and the callers --- */
 
-static CURLMcode ask(struct fetch *f) {
+static CURLMcode fetch_ask(struct fetch *f) {
     fetch_move(f, FETCH_STATE_ASKING);
     return curl_multi_add_handle(f->pool->multi, f->easy);
 }
 
-static void add(struct fetch *f) {
-    CURLMcode rc = ask(f);
+static void fetch_add(struct fetch *f) {
+    CURLMcode rc = fetch_ask(f);
     if (rc == CURLM_OK)
         return;
-    fail(f, ERR_INTERNAL, curl_multi_strerror(rc));
-    end(f, CURLE_FAILED_INIT);
-    release(f);
+    fetch_fail(f, ERR_INTERNAL, curl_multi_strerror(rc));
+    fetch_end(f, CURLE_FAILED_INIT);
+    fetch_release(f);
 }
 
 static bool settle_one(struct fetch *f) {
     if (f->state == FETCH_STATE_CANCELLED) {
-        release(f);
+        fetch_release(f);
         return true;
     }
     if (f->state == FETCH_STATE_WAITING) {
-        add(f);
+        fetch_add(f);
         return true;
     }
     if (f->go_on) {
@@ -400,28 +402,28 @@ static void tell_ends(struct fetch_pool *p) {
         struct fetch *f = NULL;
         (void)curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&f);
         (void)curl_multi_remove_handle(p->multi, f->easy);
-        end(f, rc);
-        release(f);
+        fetch_end(f, rc);
+        fetch_release(f);
     }
 }
 
-static void on_timer_closed(uv_handle_t *h) {
-    on_handle_closed(h->data);
+static void fetch_on_timer_closed(uv_handle_t *h) {
+    fetch_on_handle_closed(h->data);
 }
 
 static void close_now(struct fetch_pool *p) {
     p->closing = true;
     while (p->first) {
-        silence(p->first);
-        release(p->first);
+        fetch_silence(p->first);
+        fetch_release(p->first);
     }
     (void)curl_multi_cleanup(p->multi);
-    uv_close((uv_handle_t *)&p->timer, on_timer_closed);
-    uv_close((uv_handle_t *)&p->later, on_timer_closed);
+    uv_close((uv_handle_t *)&p->timer, fetch_on_timer_closed);
+    uv_close((uv_handle_t *)&p->later, fetch_on_timer_closed);
 }
 
 /* After curl was entered: tells the ends, then does what could not be done inside. */
-static void settle(struct fetch_pool *p) {
+static void fetch_settle(struct fetch_pool *p) {
     if (p->depth > 0)
         return;
     if (!p->close_later)
@@ -442,31 +444,31 @@ static void settle(struct fetch_pool *p) {
     }
 }
 
-static void on_later(uv_timer_t *h) {
-    settle(h->data);
+static void fetch_on_later(uv_timer_t *h) {
+    fetch_settle(h->data);
 }
 
 static void do_later(struct fetch_pool *p) {
     p->dirty = true;
     if (p->depth == 0 && !p->closing)
-        (void)uv_timer_start(&p->later, on_later, 0, 0);
+        (void)uv_timer_start(&p->later, fetch_on_later, 0, 0);
 }
 
-static void on_idle(uv_timer_t *h) {
+static void fetch_on_idle(uv_timer_t *h) {
     struct fetch *f = h->data;
     int64_t idle_ms = clock_mono_ms() - f->active_ms;
-    if (f->opt.idle_timeout_ms == 0 || !is_live(f))
+    if (f->opt.idle_timeout_ms == 0 || !fetch_is_live(f))
         return;
     if (f->paused || f->body_waits)
         f->active_ms = clock_mono_ms();
     else if (idle_ms >= f->opt.idle_timeout_ms) {
         (void)err_set(&f->err, ERR_TIMEOUT, "nothing came for %u ms", f->opt.idle_timeout_ms);
-        end(f, CURLE_OPERATION_TIMEDOUT);
-        release(f);
+        fetch_end(f, CURLE_OPERATION_TIMEDOUT);
+        fetch_release(f);
         return;
     }
     int64_t rest = f->opt.idle_timeout_ms - (f->paused || f->body_waits ? 0 : idle_ms);
-    (void)uv_timer_start(&f->idle, on_idle, (uint64_t)MAX(rest, 1), 0);
+    (void)uv_timer_start(&f->idle, fetch_on_idle, (uint64_t)MAX(rest, 1), 0);
 }
 
 void fetch_set_idle_timeout(struct fetch *f, unsigned idle_timeout_ms) {
@@ -474,7 +476,7 @@ void fetch_set_idle_timeout(struct fetch *f, unsigned idle_timeout_ms) {
     f->active_ms = clock_mono_ms();
     uv_update_time(f->pool->loop);
     if (idle_timeout_ms > 0)
-        (void)uv_timer_start(&f->idle, on_idle, idle_timeout_ms, 0);
+        (void)uv_timer_start(&f->idle, fetch_on_idle, idle_timeout_ms, 0);
 }
 
 /* --- addresses --- */
@@ -502,10 +504,17 @@ int fetch_join(const char *base, const char *reference, char **ret_url, struct e
 
 /* --- the pool --- */
 
-int fetch_pool_create(uv_loop_t *loop, unsigned max_connections, struct fetch_pool **ret_pool,
-                      struct err *err) {
+int fetch_prepare(struct err *err) {
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return err_set(err, ERR_INTERNAL, "libcurl does not start");
+    return 0;
+}
+
+int fetch_pool_create(uv_loop_t *loop, unsigned max_connections, struct fetch_pool **ret_pool,
+                      struct err *err) {
+    int rc = fetch_prepare(err);
+    if (rc < 0)
+        return rc;
     struct fetch_pool *p = xcalloc(1, sizeof(*p));
     p->loop = loop;
     p->handles = 2;
@@ -519,9 +528,9 @@ int fetch_pool_create(uv_loop_t *loop, unsigned max_connections, struct fetch_po
     (void)uv_timer_init(loop, &p->later);
     p->timer.data = p;
     p->later.data = p;
-    (void)curl_multi_setopt(p->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+    (void)curl_multi_setopt(p->multi, CURLMOPT_SOCKETFUNCTION, fetch_on_socket);
     (void)curl_multi_setopt(p->multi, CURLMOPT_SOCKETDATA, p);
-    (void)curl_multi_setopt(p->multi, CURLMOPT_TIMERFUNCTION, on_set_timer);
+    (void)curl_multi_setopt(p->multi, CURLMOPT_TIMERFUNCTION, fetch_on_set_timer);
     (void)curl_multi_setopt(p->multi, CURLMOPT_TIMERDATA, p);
     (void)curl_multi_setopt(p->multi, CURLMOPT_MAXCONNECTS, (long)CACHED_CONNECTIONS);
     (void)curl_multi_setopt(p->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS, (long)max_connections);
@@ -541,26 +550,27 @@ void fetch_pool_close(struct fetch_pool *p, void (*on_closed)(void *ctx), void *
     p->close_later = true;
     p->dirty = true;
     for (struct fetch *f = p->first; f; f = f->next)
-        silence(f);
+        fetch_silence(f);
 }
 
 /* --- starting --- */
 
-static bool is_clean(const char *text) {
+static bool fetch_is_clean(const char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < 0x20 || *text == 0x7f)
             return false;
     return true;
 }
 
-static int check(const struct fetch_options *o, struct err *err) {
+static int fetch_check(const struct fetch_options *o, struct err *err) {
     if (strncasecmp(o->url, "http://", 7) != 0 && strncasecmp(o->url, "https://", 8) != 0)
         return err_set(err, ERR_BAD_REQUEST, "only http and https addresses can be fetched");
-    if (!is_clean(o->url) || strchr(o->url, ' '))
+    if (!fetch_is_clean(o->url) || strchr(o->url, ' '))
         return err_set(err, ERR_BAD_REQUEST, "the address holds a space or a control character");
     for (size_t i = 0; i < o->nheaders; i++) {
         const struct fetch_header *h = &o->headers[i];
-        if (!is_clean(h->name) || !is_clean(h->value) || !*h->name || strpbrk(h->name, ": "))
+        if (!fetch_is_clean(h->name) || !fetch_is_clean(h->value) || !*h->name ||
+            strpbrk(h->name, ": "))
             return err_set(err, ERR_BAD_REQUEST, "header field %zu holds a control character",
                            i + 1);
         if (h->secret && o->max_redirects > 0)
@@ -570,7 +580,7 @@ static int check(const struct fetch_options *o, struct err *err) {
     return 0;
 }
 
-static void add_header(struct fetch *f, const char *name, const char *value) {
+static void fetch_add_header(struct fetch *f, const char *name, const char *value) {
     /* curl's way to write a field without a value is a semicolon. */
     char *line = *value ? xasprintf("%s: %s", name, value) : xasprintf("%s;", name);
     struct curl_slist *list = curl_slist_append(f->headers, line);
@@ -601,26 +611,26 @@ static void set_callbacks(struct fetch *f) {
     CURL *e = f->easy;
     (void)curl_easy_setopt(e, CURLOPT_PRIVATE, (char *)f);
     (void)curl_easy_setopt(e, CURLOPT_ERRORBUFFER, f->message);
-    (void)curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_write);
+    (void)curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, fetch_on_write);
     (void)curl_easy_setopt(e, CURLOPT_WRITEDATA, f);
-    (void)curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
+    (void)curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, fetch_on_header);
     (void)curl_easy_setopt(e, CURLOPT_HEADERDATA, f);
-    (void)curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
+    (void)curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, fetch_on_open_socket);
     (void)curl_easy_setopt(e, CURLOPT_OPENSOCKETDATA, f);
-    (void)curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, on_before_request);
+    (void)curl_easy_setopt(e, CURLOPT_PREREQFUNCTION, fetch_on_before_request);
     (void)curl_easy_setopt(e, CURLOPT_PREREQDATA, f);
 }
 
-static size_t on_read(char *out, size_t size, size_t count, void *p) {
+static size_t fetch_on_read(char *out, size_t size, size_t count, void *p) {
     struct fetch *f = p;
     if (f->state == FETCH_STATE_ANSWERING && f->status >= 400)
         return 0;
-    ssize_t n = !is_live(f) ? -1 : f->opt.on_body(f->opt.ctx, out, size * count);
+    ssize_t n = !fetch_is_live(f) ? -1 : f->opt.on_body(f->opt.ctx, out, size * count);
     f->body_waits = n == FETCH_WAIT;
     f->active_ms = clock_mono_ms();
-    if (f->body_waits && is_live(f))
+    if (f->body_waits && fetch_is_live(f))
         return CURL_READFUNC_PAUSE;
-    return n < 0 || !is_live(f) ? CURL_READFUNC_ABORT : (size_t)n;
+    return n < 0 || !fetch_is_live(f) ? CURL_READFUNC_ABORT : (size_t)n;
 }
 
 static void set_request(struct fetch *f, const struct fetch_options *o) {
@@ -636,6 +646,9 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
         (void)curl_easy_setopt(e, CURLOPT_HTTPPROXYTUNNEL, 1L);
         (void)curl_easy_setopt(e, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
         (void)curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    }
+    /* A body that is read piece by piece may be left in its middle. */
+    if (o->alone || o->proxy || o->on_body) {
         (void)curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L);
         (void)curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L);
     }
@@ -647,11 +660,9 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
         (void)curl_easy_setopt(e, CURLOPT_POSTFIELDS, f->body);
     } else if (o->on_body) {
         (void)curl_easy_setopt(e, CURLOPT_UPLOAD, 1L);
-        (void)curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L);
-        (void)curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L); /* it may be left in its middle */
         if (o->body_len > 0)
             (void)curl_easy_setopt(e, CURLOPT_INFILESIZE_LARGE, (curl_off_t)o->body_len);
-        (void)curl_easy_setopt(e, CURLOPT_READFUNCTION, on_read);
+        (void)curl_easy_setopt(e, CURLOPT_READFUNCTION, fetch_on_read);
         (void)curl_easy_setopt(e, CURLOPT_READDATA, f);
     }
     if (o->method)
@@ -659,7 +670,7 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
     if (o->method && strcmp(o->method, "HEAD") == 0)
         (void)curl_easy_setopt(e, CURLOPT_NOBODY, 1L);
     for (size_t i = 0; i < o->nheaders; i++)
-        add_header(f, o->headers[i].name, o->headers[i].value);
+        fetch_add_header(f, o->headers[i].name, o->headers[i].value);
     /* A colon alone takes a field away: no round trip before a large body. But it would be signed.
      */
     struct curl_slist *list = o->sign ? NULL : curl_slist_append(f->headers, "Expect:");
@@ -683,7 +694,7 @@ static void set_request(struct fetch *f, const struct fetch_options *o) {
 
 int fetch_start(struct fetch_pool *p, const struct fetch_options *options, struct fetch **ret_fetch,
                 struct err *err) {
-    int rc = check(options, err);
+    int rc = fetch_check(options, err);
     if (rc < 0)
         return rc;
     CURL *easy = p->closing || p->close_later ? NULL : curl_easy_init();
@@ -711,10 +722,10 @@ int fetch_start(struct fetch_pool *p, const struct fetch_options *options, struc
     p->first = f;
     *ret_fetch = f;
     if (p->depth == 0) {
-        CURLMcode m = ask(f);
+        CURLMcode m = fetch_ask(f);
         if (m != CURLM_OK) {
-            silence(f);
-            release(f);
+            fetch_silence(f);
+            fetch_release(f);
             return err_set(err, ERR_INTERNAL, "%s", curl_multi_strerror(m));
         }
     } else {
@@ -775,16 +786,16 @@ void fetch_body_ready(struct fetch *f) {
 }
 
 void fetch_cancel(struct fetch *f) {
-    if (!f || !is_live(f))
+    if (!f || !fetch_is_live(f))
         return;
-    silence(f);
+    fetch_silence(f);
     if (f->pool->depth == 0)
-        release(f);
+        fetch_release(f);
     else
         f->pool->dirty = true;
 }
 
-static void ignore_data(void *ctx, const char *data, size_t len) {
+static void fetch_ignore_data(void *ctx, const char *data, size_t len) {
     (void)ctx;
     (void)data;
     (void)len;
@@ -802,10 +813,10 @@ static void ignore_end(void *ctx, const struct err *err) {
 }
 
 void fetch_detach(struct fetch *f) {
-    if (!f || !is_live(f))
+    if (!f || !fetch_is_live(f))
         return;
     f->opt.on_head = NULL;
-    f->opt.on_data = ignore_data;
+    f->opt.on_data = fetch_ignore_data;
     f->opt.on_end = ignore_end;
     f->opt.on_address = refuse_address; /* it has its connection */
     f->opt.max_body_bytes = f->received + DETACHED_MAX_BYTES;

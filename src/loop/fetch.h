@@ -41,6 +41,9 @@ struct fetch_options {
      * not known. Goes over a connection of its own, since it cannot be sent twice. Not asked any
      * more once the server has refused the request. NULL: none. */
     ssize_t (*on_body)(void *ctx, char *out, size_t size);
+    /* Over a connection of its own, which nobody uses afterwards: for requests of different keys to
+     * servers that they chose. */
+    bool alone;
     unsigned connect_timeout_ms; /* 0: 10 s */
     unsigned idle_timeout_ms;    /* no byte for so long; 0: none. Does not count while paused, nor
                                     while a body is waited for */
@@ -69,6 +72,9 @@ struct fetch_options {
  * without a user's name, its fragment left out. */
 int fetch_join(const char *base, const char *reference, char **ret_url, struct err *err);
 
+/* Loads what libcurl reads from files when it starts. For a process that is locked before its first
+ * pool is made; it is never undone. */
+int fetch_prepare(struct err *err);
 int fetch_pool_create(uv_loop_t *loop, unsigned max_connections, struct fetch_pool **ret_pool,
                       struct err *err);
 /* Cancels what runs, without callbacks; on_closed may be NULL. NULL is allowed as the pool. */

@@ -5,7 +5,9 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sm.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +16,16 @@
 #include <sys/socket.h>
 
 enum { BACKOFF_FIRST_MS = 100, BACKOFF_MAX_MS = 10000, STABLE_MS = 10000, STOP_WAIT_MS = 2000 };
+
+static const struct sm_state keeper_states[] = {
+    [KEEPER_STARTING] = {"starting",
+                         SM_TO(KEEPER_RUNNING) | SM_TO(KEEPER_BACKOFF) | SM_TO(KEEPER_STOPPING)},
+    [KEEPER_RUNNING] = {"running", SM_TO(KEEPER_BACKOFF) | SM_TO(KEEPER_STOPPING)},
+    [KEEPER_BACKOFF] = {"backoff", SM_TO(KEEPER_STARTING) | SM_TO(KEEPER_STOPPING)},
+    [KEEPER_STOPPING] = {"stopping", SM_TO(KEEPER_STOPPED)},
+    [KEEPER_STOPPED] = {"stopped", 0},
+};
+static const struct sm keeper_sm = {"keeper", keeper_states, ARRAY_LEN(keeper_states)};
 
 struct keeper {
     uv_loop_t *loop;
@@ -28,29 +40,36 @@ struct keeper {
     int wait_status;
     char ended[64];
     bool hurried;
-    bool stopping;
     bool lost;
     void (*on_stopped)(void *ctx);
     void *stopped_ctx;
 };
 
-static void start(struct keeper *k);
+static void keeper_start(struct keeper *k);
 
-static void on_timer_closed(uv_handle_t *h) {
+static void keeper_move(struct keeper *k, enum keeper_state to) {
+    k->state = (enum keeper_state)sm_next(&keeper_sm, k->state, to);
+    assert(k->state != KEEPER_RUNNING || k->channel);
+    assert(k->state == KEEPER_RUNNING || k->state == KEEPER_STOPPING || (!k->channel && !k->child));
+}
+
+static void keeper_on_timer_closed(uv_handle_t *h) {
     struct keeper *k = h->data;
     if (k->on_stopped)
         k->on_stopped(k->stopped_ctx);
     free(k);
 }
 
-static void on_retry(uv_timer_t *t) {
-    start(t->data);
+static void keeper_on_retry(uv_timer_t *t) {
+    struct keeper *k = t->data;
+    keeper_move(k, KEEPER_STARTING);
+    keeper_start(k);
 }
 
 static void retry_later(struct keeper *k) {
-    k->state = KEEPER_BACKOFF;
+    keeper_move(k, KEEPER_BACKOFF);
     uv_update_time(k->loop); /* the loop's clock may be old: the pause begins now */
-    (void)uv_timer_start(&k->timer, on_retry, k->hurried ? 0 : k->backoff_ms, 0);
+    (void)uv_timer_start(&k->timer, keeper_on_retry, k->hurried ? 0 : k->backoff_ms, 0);
     if (k->hurried)
         return;
     k->backoff_ms = k->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : k->backoff_ms * 2;
@@ -61,8 +80,13 @@ static void drop_channel(struct keeper *k) {
         return;
     channel_close(k->channel);
     k->channel = NULL;
-    if (k->opt.on_end && !k->stopping)
+    if (k->opt.on_end && k->state != KEEPER_STOPPING)
         k->opt.on_end(k->opt.ctx);
+}
+
+static void keeper_finish(struct keeper *k) {
+    keeper_move(k, KEEPER_STOPPED);
+    uv_close((uv_handle_t *)&k->timer, keeper_on_timer_closed);
 }
 
 static void life_ended(struct keeper *k, int wait_status, const char *status) {
@@ -70,9 +94,8 @@ static void life_ended(struct keeper *k, int wait_status, const char *status) {
     (void)snprintf(k->ended, sizeof(k->ended), "%s", status);
     k->hurried = false;
     drop_channel(k);
-    if (k->stopping) {
-        k->state = KEEPER_STOPPED;
-        uv_close((uv_handle_t *)&k->timer, on_timer_closed);
+    if (k->state == KEEPER_STOPPING) {
+        keeper_finish(k);
         return;
     }
     if (clock_mono_ms() - k->started_ms > STABLE_MS)
@@ -83,7 +106,7 @@ static void life_ended(struct keeper *k, int wait_status, const char *status) {
     retry_later(k);
 }
 
-static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
+static void keeper_on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
     (void)usage;
     struct keeper *k = ctx;
     char text[64];
@@ -91,13 +114,13 @@ static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage
     life_ended(k, wait_status, child_status_text(wait_status, text, sizeof(text)));
 }
 
-static void on_frame(void *ctx, struct wire_frame *frame) {
+static void keeper_on_frame(void *ctx, struct wire_frame *frame) {
     struct keeper *k = ctx;
     k->opt.on_frame(k->opt.ctx, frame);
 }
 
 /* The child closed its end or broke the contract: its life is over either way. */
-static void on_end(void *ctx, const struct err *err) {
+static void keeper_on_end(void *ctx, const struct err *err) {
     struct keeper *k = ctx;
     if (err->code == ERR_PROTOCOL)
         log_error("child.protocol", "child", k->opt.name, "error", err->message);
@@ -146,15 +169,14 @@ static int start_child(struct keeper *k, int *ret_fd, struct err *err) {
                               .drop = k->opt.drop,
                               .uid = k->opt.uid,
                               .gid = k->opt.gid,
-                              .on_exit = on_child_exit,
+                              .on_exit = keeper_on_child_exit,
                               .ctx = k};
     return child_spawn(k->loop, &o, &k->child, ret_fd, err);
 }
 
-static void start(struct keeper *k) {
+static void keeper_start(struct keeper *k) {
     struct err err;
     int fd = -1;
-    k->state = KEEPER_STARTING;
     k->hurried = false;
     k->started_ms = clock_mono_ms();
     if (start_child(k, &fd, &err) < 0) {
@@ -165,8 +187,8 @@ static void start(struct keeper *k) {
     }
     struct channel_options co = {.max_frame_bytes = k->opt.max_frame_bytes,
                                  .max_queue_bytes = k->opt.max_queue_bytes,
-                                 .on_frame = on_frame,
-                                 .on_end = on_end,
+                                 .on_frame = keeper_on_frame,
+                                 .on_end = keeper_on_end,
                                  .ctx = k};
     if (channel_create(k->loop, fd, &co, &k->channel, &err) < 0) {
         log_error("child.start", "child", k->opt.name, "error", err.message);
@@ -176,7 +198,7 @@ static void start(struct keeper *k) {
             retry_later(k);
         return;
     }
-    k->state = KEEPER_RUNNING;
+    keeper_move(k, KEEPER_RUNNING);
     log_debug("child.started", "child", k->opt.name, "pid", k->child ? child_pid(k->child) : 0);
     if (k->opt.on_start)
         k->opt.on_start(k->opt.ctx, k->channel);
@@ -189,7 +211,7 @@ struct keeper *keeper_create(uv_loop_t *loop, const struct keeper_options *optio
     k->backoff_ms = BACKOFF_FIRST_MS;
     (void)uv_timer_init(loop, &k->timer);
     k->timer.data = k;
-    start(k);
+    keeper_start(k);
     return k;
 }
 
@@ -218,26 +240,22 @@ void keeper_hurry(struct keeper *k) {
 }
 
 const char *keeper_state_name(enum keeper_state state) {
-    static const char *names[] = {"starting", "running", "backoff", "stopped"};
-    return names[state];
+    return keeper_states[state].name;
 }
 
-static void on_stop_timeout(uv_timer_t *t) {
+static void keeper_on_stop_timeout(uv_timer_t *t) {
     struct keeper *k = t->data;
     if (k->child)
         child_kill(k->child, SIGKILL);
 }
 
 void keeper_stop(struct keeper *k, void (*on_stopped)(void *ctx), void *ctx) {
-    k->stopping = true;
+    keeper_move(k, KEEPER_STOPPING);
     k->on_stopped = on_stopped;
     k->stopped_ctx = ctx;
-    if (!k->child) {
-        drop_channel(k);
-        k->state = KEEPER_STOPPED;
-        uv_close((uv_handle_t *)&k->timer, on_timer_closed);
-        return;
-    }
     drop_channel(k);
-    (void)uv_timer_start(&k->timer, on_stop_timeout, STOP_WAIT_MS, 0);
+    if (!k->child)
+        keeper_finish(k);
+    else
+        (void)uv_timer_start(&k->timer, keeper_on_stop_timeout, STOP_WAIT_MS, 0);
 }

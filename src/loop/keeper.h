@@ -11,7 +11,13 @@
 
 struct keeper;
 
-enum keeper_state { KEEPER_STARTING, KEEPER_RUNNING, KEEPER_BACKOFF, KEEPER_STOPPED };
+enum keeper_state {
+    KEEPER_STARTING,
+    KEEPER_RUNNING,
+    KEEPER_BACKOFF,  /* between two lives */
+    KEEPER_STOPPING, /* the last life is about to end */
+    KEEPER_STOPPED,
+};
 
 struct keeper_options {
     const char *name;

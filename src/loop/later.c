@@ -41,7 +41,7 @@ static bool run_rounds(struct later_queue *q) {
     return true;
 }
 
-static void on_turn(uv_idle_t *h) {
+static void later_on_turn(uv_idle_t *h) {
     struct later_queue *q = h->data;
     if (run_rounds(q) && !q->first)
         (void)uv_idle_stop(h);
@@ -52,7 +52,7 @@ static void stay_awake(uv_idle_t *h) {
 }
 
 /* The loop is about to sleep, if nothing is due. */
-static void on_last(uv_prepare_t *h) {
+static void later_on_last(uv_prepare_t *h) {
     struct later_queue *q = h->data;
     (void)uv_idle_stop(&q->idle); /* which is none of what is due */
     if (uv_backend_timeout(h->loop) == 0 && q->waited++ < LAST_TURNS) {
@@ -82,7 +82,7 @@ void later_queue_init_last(struct later_queue *q, uv_loop_t *loop) {
     q->goes_last = true;
 }
 
-static void on_prepare_closed(uv_handle_t *h) {
+static void later_on_prepare_closed(uv_handle_t *h) {
     struct later_queue *q = h->data;
     uv_close((uv_handle_t *)&q->idle, q->closed);
 }
@@ -94,7 +94,7 @@ void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx) {
     q->closing = true;
     q->closed = closed;
     if (q->goes_last)
-        uv_close((uv_handle_t *)&q->prepare, on_prepare_closed);
+        uv_close((uv_handle_t *)&q->prepare, later_on_prepare_closed);
     else
         uv_close((uv_handle_t *)&q->idle, closed);
 }
@@ -110,10 +110,10 @@ void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), 
     if (q->goes_last) {
         /* One that is started by another of its kind runs in the next turn: the loop must not sleep
          * before. */
-        (void)uv_prepare_start(&q->prepare, on_last);
+        (void)uv_prepare_start(&q->prepare, later_on_last);
         (void)uv_idle_start(&q->idle, stay_awake);
     } else
-        (void)uv_idle_start(&q->idle, on_turn);
+        (void)uv_idle_start(&q->idle, later_on_turn);
 }
 
 void later_cancel(struct later *l) {

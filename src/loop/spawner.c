@@ -21,7 +21,7 @@ struct spawner {
     int socket; /* where requests go */
 };
 
-static void on_exit_(void *ctx, int wait_status, const struct rusage *usage) {
+static void spawner_on_exit_(void *ctx, int wait_status, const struct rusage *usage) {
     struct spawner *s = ctx;
     char text[64];
     (void)usage;
@@ -43,7 +43,7 @@ int spawner_start(uv_loop_t *loop, int exec_fd, struct spawner **ret_spawner, st
                                                  .fds = &theirs,
                                                  .nfds = 1,
                                                  .quiet = true, /* it has nothing to say */
-                                                 .on_exit = on_exit_,
+                                                 .on_exit = spawner_on_exit_,
                                                  .ctx = s},
                          &s->child, &s->life, err);
     if (rc < 0) {
@@ -72,7 +72,8 @@ struct spawner *spawner_of(const uv_loop_t *loop) {
     return uv_loop_get_data(loop);
 }
 
-static int write_request(const struct exec_plan *p, struct spawn_request *q, struct err *err) {
+static int spawner_write_request(const struct exec_plan *p, struct spawn_request *q,
+                                 struct err *err) {
     *q = (struct spawn_request){
         .nfds = (uint32_t)p->nfds, .njoins = (uint32_t)p->njoins, .parent = (int32_t)p->parent};
     if (p->drop || p->njoins > SPAWN_JOINS_MAX || p->nfds > SPAWN_GIVEN_MAX)
@@ -85,7 +86,7 @@ static int write_request(const struct exec_plan *p, struct spawn_request *q, str
     return 0;
 }
 
-static size_t list_fds(const struct exec_plan *p, int reply, int fds[SPAWN_FDS_MAX]) {
+static size_t spawner_list_fds(const struct exec_plan *p, int reply, int fds[SPAWN_FDS_MAX]) {
     size_t n = 0;
     fds[n++] = reply;
     fds[n++] = p->exec_fd;
@@ -97,7 +98,7 @@ static size_t list_fds(const struct exec_plan *p, int reply, int fds[SPAWN_FDS_M
     return n;
 }
 
-static int send_request(int socket, struct spawn_request *q, const int *fds, size_t n) {
+static int spawner_send_request(int socket, struct spawn_request *q, const int *fds, size_t n) {
     union {
         char space[CMSG_SPACE(SPAWN_FDS_MAX * sizeof(int))];
         struct cmsghdr align;
@@ -116,15 +117,15 @@ static int send_request(int socket, struct spawn_request *q, const int *fds, siz
 }
 
 /* 1: answered; 0: who had the request is gone; negative: there is no use. */
-static int ask(struct spawner *s, const struct exec_plan *plan, struct spawn_request *q,
-               struct spawn_answer *ret, struct err *err) {
+static int spawner_ask(struct spawner *s, const struct exec_plan *plan, struct spawn_request *q,
+                       struct spawn_answer *ret, struct err *err) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return err_sys(err, "socketpair");
     _cleanup_(close) int ours = pair[0];
     int fds[SPAWN_FDS_MAX];
-    size_t n = list_fds(plan, pair[1], fds);
-    int rc = send_request(s->socket, q, fds, n);
+    size_t n = spawner_list_fds(plan, pair[1], fds);
+    int rc = spawner_send_request(s->socket, q, fds, n);
     int saved = errno;
     (void)close(pair[1]);
     errno = saved;
@@ -144,12 +145,12 @@ int spawner_spawn(struct spawner *s, const struct exec_plan *plan, pid_t *ret_pi
                   struct err *err) {
     struct spawn_request q;
     struct spawn_answer a;
-    int rc = write_request(plan, &q, err);
+    int rc = spawner_write_request(plan, &q, err);
     if (rc < 0)
         return rc;
     rc = 0;
     for (int i = 0; i < ATTEMPTS && rc == 0; i++)
-        rc = ask(s, plan, &q, &a, err);
+        rc = spawner_ask(s, plan, &q, &a, err);
     if (rc == 0)
         return err_set(err, ERR_UNAVAILABLE, "the spawner ends before it answers");
     if (rc < 0)

@@ -45,6 +45,10 @@ struct maker {
     int watch;    /* a /proc for init alone, or -1, as are the next two */
     int disk;     /* the root of the disk, whatever will be bound over it */
     int diag;     /* a socket that tells of sockets */
+    int base;     /* where the kernel leaves no bare namespace: what is below the root, until that
+                     is entered, or -1 */
+    int place;    /* a folder below the root, for the view, until that is there, or -1 */
+    int view;     /* the root of the same tree with nothing writable of the work, or -1 */
     bool limited; /* a cgroup limits its memory */
     bool own_root;
     struct wire_reader reader;
@@ -157,7 +161,9 @@ static int mount_disk(struct maker *m) {
 static int mask_proc(struct maker *m) {
     static const char *const masked[] = {"proc/kcore", "proc/keys", "proc/timer_list",
                                          "proc/sysrq-trigger", "proc/interrupts"};
-    static const char *const fixed[] = {"proc/sys", "proc/bus", "proc/fs", "proc/irq"};
+    /* Who may write to "pressure" makes the kernel look for him, as often as he asks. */
+    static const char *const fixed[] = {"proc/sys", "proc/bus", "proc/fs", "proc/irq",
+                                        "proc/pressure"};
     if (!wall_on(WALL_MASK))
         return 0;
     for (size_t i = 0; i < ARRAY_LEN(masked); i++)
@@ -200,8 +206,12 @@ static void limit_inotify(void) {
  * undumpable is invisible in the guest's /proc. This one is attached nowhere. */
 static int open_watch(struct maker *m) {
     const struct cgroups *c = m->p->cgroups;
-    if (c->controllers & SANDBOX_HAS_MEMORY && wall_on(WALL_CGROUP))
+    if (cgroups_bound_memory(c) && wall_on(WALL_CGROUP)) {
+        /* Version 1 grants each TCP socket one packet beyond its limit. Version 2 ends somebody for
+         * them. */
+        m->diag = c->version == SANDBOX_CGROUP_V1 ? watch_diag() : -1;
         return 0;
+    }
     _cleanup_(close) int fs = (int)syscall(SYS_fsopen, "proc", FSOPEN_CLOEXEC);
     if (fs < 0 || syscall(SYS_fsconfig, fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) < 0)
         return err_sys(&m->err, "open the memory watch");
@@ -225,23 +235,56 @@ static int mount_proc(struct maker *m) {
     return rc < 0 ? rc : mask_proc(m);
 }
 
-/* In the bare namespace over its root, which is empty: there is nothing below that could be
- * reached. The launcher's own has to go. */
+/* What the root is mounted over: in the bare namespace its own root, which is empty. Elsewhere the
+ * launcher's has to go, so there is one like it. A folder in it is the place for the view. */
+static int open_base(struct maker *m) {
+    const char *place = "/m";
+    if (!m->p->stage->lean) {
+        place = "/m/m";
+        if (mount("tmpfs", "/m", "tmpfs", NOSUID_NODEV, "mode=755,size=4k,nr_inodes=8") < 0 ||
+            mkdir(place, 0755) < 0)
+            return err_sys(&m->err, "mount what is below the root");
+        m->base = open("/m", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    m->place = open(place, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return m->place < 0 || (!m->p->stage->lean && m->base < 0)
+               ? err_sys(&m->err, "open what is below the root")
+               : 0;
+}
+
+/* There is nothing below that could be reached: the root covers it. The launcher's own root comes
+ * to lie over it and goes. */
 static int enter_root(struct maker *m) {
-    bool in = m->p->stage->lean
-                  ? chroot(".") == 0
-                  : sys_pivot_root(".", ".") == 0 && umount2(".", SYS_MNT_DETACH) == 0;
-    return in && chdir("/work") == 0 ? 0 : err_sys(&m->err, "enter the root");
+    _cleanup_(close) int root = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    bool in = root >= 0;
+    if (in && !m->p->stage->lean)
+        in = fchdir(m->base) == 0 && sys_pivot_root(".", ".") == 0 &&
+             umount2(".", SYS_MNT_DETACH) == 0 && fchdir(root) == 0;
+    fd_close(&m->base);
+    return in && chroot(".") == 0 && chdir("/work") == 0 ? 0 : err_sys(&m->err, "enter the root");
+}
+
+/* The machine has a number of terminals for all: a sandbox may have its share. */
+static int mount_terminals(struct maker *m) {
+    char options[64];
+    int n = snprintf(options, sizeof(options), "newinstance,ptmxmode=0666,mode=620");
+    if (wall_on(WALL_TERMINALS))
+        (void)snprintf(options + n, sizeof(options) - (size_t)n, ",max=%u", m->p->stage->terminals);
+    return mount("devpts", "dev/pts", "devpts", 2UL | NOEXEC, options) < 0
+               ? err_sys(&m->err, "mount /dev/pts")
+               : 0;
 }
 
 static int build_world(struct maker *m, int tree) {
+    int rc = open_base(m);
+    if (rc < 0)
+        return rc;
     if (sys_move_mount(tree, AT_FDCWD, m->p->stage->lean ? "/" : "/m") < 0 || fchdir(tree) < 0)
         return err_sys(&m->err, "attach the root");
     close(tree);
-    int rc = mount_disk(m);
-    if (rc == 0 && mount("devpts", "dev/pts", "devpts", 2UL | NOEXEC,
-                         "newinstance,ptmxmode=0666,mode=620") < 0)
-        rc = err_sys(&m->err, "mount /dev/pts");
+    rc = mount_disk(m);
+    if (rc == 0)
+        rc = mount_terminals(m);
     if (rc == 0)
         rc = mount_proc(m);
     return rc == 0 ? enter_root(m) : rc;
@@ -262,7 +305,7 @@ static int null_streams(struct maker *m) {
     return 0;
 }
 
-static int warm_up(struct maker *m, int tree) {
+static int box_warm_up(struct maker *m, int tree) {
     int rc = join_cgroups(m);
     int keep[] = {m->channel, tree};
     if (rc == 0)
@@ -301,6 +344,20 @@ static int resize_disk(struct maker *m) {
     return 0;
 }
 
+/* What a bind may not hide: guests and this program rely on what is there. A single file of /etc
+ * may be another one. */
+static bool is_system_path(const char *path) {
+    static const char *const names[] = {"usr",  "dev", "proc",  "sys",   "bin",
+                                        "sbin", "lib", "lib32", "lib64", "libx32"};
+    size_t n = strcspn(path + 1, "/");
+    if (strcmp(path, "/etc") == 0)
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (strlen(names[i]) == n && memcmp(path + 1, names[i], n) == 0)
+            return true;
+    return false;
+}
+
 static int check_bind_path(struct maker *m, char *path) {
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
         path[n - 1] = 0;
@@ -316,6 +373,11 @@ static int check_bind_path(struct maker *m, char *path) {
                            "bind path '%s' has a part that is empty, '.' or '..'", path);
         p += n + 1;
     }
+    if (is_system_path(path))
+        return err_set(&m->err, ERR_BAD_REQUEST,
+                       "bind path '%s' would hide a part of the system (/usr, /etc, /dev, /proc, "
+                       "/sys): name another, such as /work/src",
+                       path);
     return 0;
 }
 
@@ -334,10 +396,9 @@ static int make_point(const char *path, bool is_file) {
             (void)mkdir(part, 0755); /* what is wrong shows when it is opened */
         }
     }
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC | (is_file ? 0 : O_DIRECTORY),
-                           .resolve = RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT};
     _cleanup_(close) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+    return path_open_how(root, path, O_PATH | (is_file ? 0 : O_DIRECTORY), 0,
+                         RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT);
 }
 
 /* ---- a root of its own, for mount points that the common one does not have ---- */
@@ -506,7 +567,7 @@ static int cover_account(struct maker *m, const char *path, const char *line) {
     return 0;
 }
 
-static int name_guest(struct maker *m) {
+static int box_name_guest(struct maker *m) {
     const char *user = m->spec.user;
     int rc = check_user(m);
     if (rc < 0)
@@ -531,7 +592,7 @@ static int place_work(struct maker *m) {
     return 0;
 }
 
-static int make_listener(struct maker *m, int *ret_fd) {
+static int box_make_listener(struct maker *m, int *ret_fd) {
     _cleanup_(close) int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_port = htons(SANDBOX_EGRESS_PORT),
@@ -555,7 +616,8 @@ static int limit_self(struct maker *m) {
         int resource;
         rlim_t value;
     } limits[] = {{RLIMIT_NPROC, (rlim_t)s->pids + 16},
-                  {RLIMIT_FSIZE, s->disk_bytes},
+                  /* A memfd is a file too: it is memory that ends it, or the disk. */
+                  {RLIMIT_FSIZE, MAX(MAX(s->disk_bytes, s->memory_bytes), SANDBOX_DEFAULT_DISK)},
                   {RLIMIT_MEMLOCK, 8 << 20},
                   {RLIMIT_MSGQUEUE, 819200},
                   {RLIMIT_SIGPENDING, 1024},
@@ -593,6 +655,41 @@ static int allow_binds(struct maker *m) {
     return 0;
 }
 
+/* ---- the view of commands that may not write ---- */
+
+static int close_in_view(struct maker *m, int tree, const char *path) {
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+    _cleanup_(close) int at =
+        path_open_how(tree, path, O_PATH, 0, RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT);
+    if (at < 0 || sys_mount_setattr(at, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0)
+        return err_sys(&m->err, "make %s read-only for commands that are", path);
+    return 0;
+}
+
+/* The same tree once more, in which the work folder and what is bound writable are read-only. Init
+ * can mount nothing any more when it runs a command: one that may not write gets this root. It is
+ * attached in the same namespace, below the root where no path leads, so that it goes with it. */
+static int make_view(struct maker *m) {
+    _cleanup_(close) int tree =
+        sys_open_tree(AT_FDCWD, "/", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+    if (tree < 0)
+        return err_sys(&m->err, "copy the root");
+    if (syscall(SYS_move_mount, tree, "", m->place, "",
+                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) < 0)
+        return err_sys(&m->err, "attach the copy of the root");
+    fd_close(&m->place);
+    int rc = close_in_view(m, tree, "/work");
+    if (rc == 0 && m->spec.work && *m->spec.work)
+        rc = close_in_view(m, tree, m->spec.work);
+    for (size_t i = 0; rc == 0 && i < m->spec.nbinds; i++)
+        if (m->spec.binds[i].mode == SANDBOX_BIND_RW)
+            rc = close_in_view(m, tree, m->spec.binds[i].path);
+    if (rc < 0)
+        return rc;
+    m->view = steal_fd(&tree);
+    return 0;
+}
+
 static int take_spec(struct maker *m, struct wire_frame *f) {
     int rc = wait_frame(m, INIT_SETUP, f);
     if (rc < 0)
@@ -605,7 +702,7 @@ static int take_spec(struct maker *m, struct wire_frame *f) {
 }
 
 /* What needs capabilities. */
-static int shape(struct maker *m, struct wire_frame *f) {
+static int box_shape(struct maker *m, struct wire_frame *f) {
     bool named = m->spec.user && *m->spec.user;
     bool placed = m->spec.work && *m->spec.work;
     int rc = resize_disk(m);
@@ -614,7 +711,7 @@ static int shape(struct maker *m, struct wire_frame *f) {
     if (rc == 0 && placed)
         rc = place_work(m);
     if (rc == 0 && named)
-        rc = name_guest(m);
+        rc = box_name_guest(m);
     if (rc == 0)
         rc = attach_binds(m, f);
     if (rc == 0)
@@ -622,12 +719,15 @@ static int shape(struct maker *m, struct wire_frame *f) {
     const char *name = m->spec.hostname && *m->spec.hostname ? m->spec.hostname : "sandbox";
     if (rc == 0 && sethostname(name, strlen(name)) < 0)
         rc = err_sys(&m->err, "set the host name");
-    return rc == 0 ? allow_binds(m) : rc;
+    if (rc == 0)
+        rc = allow_binds(m);
+    return rc == 0 ? make_view(m) : rc;
 }
 
-static int lock(struct maker *m) {
+static int box_lock(struct maker *m) {
     bool own_uid = m->p->stage->root && wall_on(WALL_UID);
-    int rc = wall_on(WALL_CAPS) ? privileges_set_caps(own_uid ? CAPS_INIT : 0) : 0;
+    uint64_t keep = (wall_on(WALL_VIEW) ? CAPS_VIEW : 0) | (own_uid ? CAPS_INIT : 0);
+    int rc = wall_on(WALL_CAPS) ? privileges_set_caps(keep) : 0;
     errno = -rc;
     if (rc < 0)
         return err_sys(&m->err, "drop capabilities");
@@ -638,25 +738,25 @@ static int lock(struct maker *m) {
 
 /* A box for the pool is locked before it waits, because installing the filter costs as much as a
  * fork; it takes only specs that are box_spec_is_plain(). Another is shaped first. */
-static int set_up(struct maker *m) {
+static int box_set_up(struct maker *m) {
     struct wire_frame f = {0};
     m->spec = (struct sandbox_spec){.disk_bytes = SANDBOX_DEFAULT_DISK,
                                     .disk_inodes = SANDBOX_DEFAULT_INODES};
     bool early = m->p->ahead == BOX_LOCKED;
     if (m->p->ahead == BOX_BLANK)
         init_prepare();
-    int rc = early ? shape(m, &f) : take_spec(m, &f);
+    int rc = early ? box_shape(m, &f) : take_spec(m, &f);
     if (rc == 0 && !early)
-        rc = shape(m, &f);
+        rc = box_shape(m, &f);
     if (rc == 0)
-        rc = lock(m);
+        rc = box_lock(m);
     if (rc == 0 && early) {
         init_prepare();
         rc = take_spec(m, &f);
     }
     wire_frame_finish(&f);
     if (rc == 0 && m->spec.egress)
-        rc = make_listener(m, &m->listener);
+        rc = box_make_listener(m, &m->listener);
     return rc == 0 ? limit_self(m) : rc;
 }
 
@@ -665,7 +765,7 @@ bool box_spec_is_plain(const struct sandbox_spec *s) {
            s->disk_bytes == SANDBOX_DEFAULT_DISK && s->disk_inodes == SANDBOX_DEFAULT_INODES;
 }
 
-static _Noreturn void fail(struct maker *m) {
+static _Noreturn void box_fail(struct maker *m) {
     struct buf b;
     buf_init(&b, 4096);
     pack_sandbox_error(&b, &m->err);
@@ -682,10 +782,13 @@ static _Noreturn void child_main(const struct box_params *p, int channel, int tr
                       .proc = -1,
                       .watch = -1,
                       .disk = -1,
-                      .diag = -1};
+                      .diag = -1,
+                      .base = -1,
+                      .place = -1,
+                      .view = -1};
     wire_reader_init(&m.reader, SANDBOX_INIT_MAX);
-    if (warm_up(&m, tree) < 0 || set_up(&m) < 0)
-        fail(&m);
+    if (box_warm_up(&m, tree) < 0 || box_set_up(&m) < 0)
+        box_fail(&m);
     struct wire_out ready = {
         .type = INIT_READY, .fds = &m.listener, .nfds = m.listener >= 0 ? 1 : 0};
     if (wire_send(channel, &ready) < 0)
@@ -701,14 +804,17 @@ static _Noreturn void child_main(const struct box_params *p, int channel, int tr
         .disk = m.disk,
         .diag = m.diag,
         .watch_memory = !m.limited && wall_on(WALL_WATCH),
+        .terminals = p->stage->terminals,
+        .view = m.view,
+        .watch_sockets = m.limited && m.diag >= 0 && wall_on(WALL_WATCH),
         .no_suid = binds_writable(&m.spec) && wall_on(WALL_SUID),
     });
 }
 
 /* ---- the launcher's side ---- */
 
-static int write_map(const struct box_params *p, pid_t pid, const char *file, const char *map,
-                     struct err *err) {
+static int box_write_map(const struct box_params *p, pid_t pid, const char *file, const char *map,
+                         struct err *err) {
     char path[64];
     (void)snprintf(path, sizeof(path), "%d/%s", (int)pid, file);
     _cleanup_(close) int fd = openat(p->stage->proc, path, O_WRONLY | O_CLOEXEC);
@@ -727,8 +833,8 @@ static int map_ids(const struct box_params *p, pid_t pid, struct err *err) {
         (void)snprintf(uids, sizeof(uids), "%d %u 1\n", SANDBOX_GUEST_UID, p->stage->uid);
         (void)snprintf(gids, sizeof(gids), "%d %u 1\n", SANDBOX_GUEST_UID, p->stage->gid);
     }
-    int rc = write_map(p, pid, "uid_map", uids, err);
-    return rc < 0 ? rc : write_map(p, pid, "gid_map", gids, err);
+    int rc = box_write_map(p, pid, "uid_map", uids, err);
+    return rc < 0 ? rc : box_write_map(p, pid, "gid_map", gids, err);
 }
 
 /* Unmounting waits for every processor to have been somewhere else (RCU), up to a millisecond on a

@@ -20,7 +20,7 @@
 
 enum { DEPTH_MAX = 100 };
 
-static int code_of(int sys) {
+static int sandbox_files_code_of(int sys) {
     switch (sys) {
     case ENOENT:
     case ENOTDIR:
@@ -53,7 +53,7 @@ static int code_of(int sys) {
 static int file_error(struct err *err, const char *path) {
     int sys = errno;
     (void)err_sys(err, "%s", path);
-    err->code = (enum err_code)code_of(sys);
+    err->code = (enum err_code)sandbox_files_code_of(sys);
     return -(int)err->code;
 }
 
@@ -66,23 +66,16 @@ static int is_special(const char *path, struct err *err) {
 }
 
 static int open_in_root(int dirfd, const char *path, int flags, mode_t mode) {
-    struct open_how how = {
-        .flags = (uint64_t)(flags | O_CLOEXEC | (flags & O_PATH ? 0 : O_NONBLOCK | O_NOCTTY)),
-        .mode = flags & O_CREAT ? mode : 0,
-        .resolve = RESOLVE_NO_MAGICLINKS | (dirfd == AT_FDCWD ? RESOLVE_IN_ROOT : RESOLVE_BENEATH),
-    };
-    if (how.resolve & RESOLVE_IN_ROOT) {
-        /* The root of the resolution is the sandbox's root; "/work" is where relative names start.
-         */
-        _cleanup_(close) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (root < 0)
-            return -1;
-        if (path[0] == '/')
-            return (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
-        _cleanup_(free) char *full = path_join("/work", path);
-        return (int)syscall(SYS_openat2, root, full, &how, sizeof(how));
-    }
-    return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+    int all = flags | (flags & O_PATH ? 0 : O_NONBLOCK | O_NOCTTY);
+    if (dirfd != AT_FDCWD)
+        return path_open_beneath(dirfd, path, all, mode);
+    /* The root of the resolution is the sandbox's root; "/work" is where relative names start. */
+    _cleanup_(close) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return -1;
+    _cleanup_(free) char *full = path[0] == '/' ? NULL : path_join("/work", path);
+    return path_open_how(root, full ? full : path, all, mode,
+                         RESOLVE_NO_MAGICLINKS | RESOLVE_IN_ROOT);
 }
 
 /* init has rights in /proc that no guest has (its own memory, its own descriptors). */
@@ -122,7 +115,8 @@ static int check_regular(int fd, const char *path, struct stat *st, struct err *
     return file_error(err, path);
 }
 
-int files_open_read(const char *path, int *ret_fd, struct sandbox_stat *ret, struct err *err) {
+int sandbox_files_open_read(const char *path, int *ret_fd, struct sandbox_stat *ret,
+                            struct err *err) {
     struct stat st;
     _cleanup_(close) int fd = open_in_root(AT_FDCWD, path, O_RDONLY, 0);
     if (fd < 0)
@@ -160,13 +154,13 @@ static int open_parent(const char *path, char ret_name[NAME_MAX + 1], struct err
     return fd;
 }
 
-static int make_parents(const char *path, struct err *err) {
+static int sandbox_files_make_parents(const char *path, struct err *err) {
     _cleanup_(free) char *copy = path[0] == '/' ? xstrdup(path) : path_join("/work", path);
     for (char *p = copy + 1; *p; p++) {
         if (*p != '/' || p[-1] == '/')
             continue;
         *p = 0;
-        int rc = files_mkdir(copy, 0755, false, err);
+        int rc = sandbox_files_mkdir(copy, 0755, false, err);
         if (rc < 0 && err->sys != EEXIST && err->sys != EROFS && err->sys != EACCES)
             return rc;
         *p = '/';
@@ -174,9 +168,9 @@ static int make_parents(const char *path, struct err *err) {
     return 0;
 }
 
-int files_open_write(const char *path, uint32_t mode, uint32_t flags, int *ret_fd,
-                     struct err *err) {
-    if ((flags & SANDBOX_WRITE_PARENTS) && make_parents(path, err) < 0)
+int sandbox_files_open_write(const char *path, uint32_t mode, uint32_t flags, int *ret_fd,
+                             struct err *err) {
+    if ((flags & SANDBOX_WRITE_PARENTS) && sandbox_files_make_parents(path, err) < 0)
         return -(int)err->code;
     struct stat st;
     int how = O_WRONLY | O_CREAT | (flags & SANDBOX_WRITE_APPEND ? O_APPEND : 0) |
@@ -196,7 +190,7 @@ int files_open_write(const char *path, uint32_t mode, uint32_t flags, int *ret_f
     return 0;
 }
 
-int files_copy(int from, int to, uint64_t *ret_bytes, struct err *err) {
+int sandbox_files_copy(int from, int to, uint64_t *ret_bytes, struct err *err) {
     static char chunk[65536];
     uint64_t total = 0;
     for (;;) {
@@ -215,7 +209,7 @@ int files_copy(int from, int to, uint64_t *ret_bytes, struct err *err) {
     return 0;
 }
 
-int files_stat(const char *path, bool follow, struct sandbox_stat *ret, struct err *err) {
+int sandbox_files_stat(const char *path, bool follow, struct sandbox_stat *ret, struct err *err) {
     struct stat st;
     _cleanup_(close) int fd = open_in_root(AT_FDCWD, path, O_PATH | (follow ? 0 : O_NOFOLLOW), 0);
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -226,7 +220,7 @@ int files_stat(const char *path, bool follow, struct sandbox_stat *ret, struct e
     return rc;
 }
 
-int files_list(const char *path, uint64_t skip, struct buf *out, struct err *err) {
+int sandbox_files_list(const char *path, uint64_t skip, struct buf *out, struct err *err) {
     int fd = open_in_root(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
         return file_error(err, path);
@@ -272,9 +266,9 @@ int files_list(const char *path, uint64_t skip, struct buf *out, struct err *err
     return 0;
 }
 
-int files_mkdir(const char *path, uint32_t mode, bool parents, struct err *err) {
+int sandbox_files_mkdir(const char *path, uint32_t mode, bool parents, struct err *err) {
     char name[NAME_MAX + 1];
-    if (parents && make_parents(path, err) < 0)
+    if (parents && sandbox_files_make_parents(path, err) < 0)
         return -(int)err->code;
     _cleanup_(close) int dir = open_parent(path, name, err);
     if (dir < 0)
@@ -284,7 +278,7 @@ int files_mkdir(const char *path, uint32_t mode, bool parents, struct err *err) 
     return 0;
 }
 
-int files_move(const char *from, const char *to, struct err *err) {
+int sandbox_files_move(const char *from, const char *to, struct err *err) {
     char old_name[NAME_MAX + 1], new_name[NAME_MAX + 1];
     _cleanup_(close) int old_dir = open_parent(from, old_name, err);
     if (old_dir < 0)
@@ -324,7 +318,7 @@ static int move_up(struct emptying *e, int dirfd, const char *name) {
  * swapped for a link while this runs is not walked into. */
 static int empty_dir(struct emptying *e, int fd, int depth);
 
-static int remove_entry(struct emptying *e, int fd, const char *name, int depth) {
+static int sandbox_files_remove_entry(struct emptying *e, int fd, const char *name, int depth) {
     if (unlinkat(fd, name, 0) == 0) {
         e->count++;
         return 0;
@@ -354,14 +348,14 @@ static int empty_dir(struct emptying *e, int fd, int depth) {
     }
     for (struct dirent *it; rc == 0 && (it = readdir(d));)
         if (strcmp(it->d_name, ".") != 0 && strcmp(it->d_name, "..") != 0)
-            rc = remove_entry(e, fd, it->d_name, depth);
+            rc = sandbox_files_remove_entry(e, fd, it->d_name, depth);
     int sys = errno;
     closedir(d);
     errno = sys;
     return rc;
 }
 
-static int empty(int dirfd, const char *name, uint64_t *ret_count) {
+static int sandbox_files_empty(int dirfd, const char *name, uint64_t *ret_count) {
     struct emptying e = {.top = open_in_root(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0)};
     if (e.top < 0)
         return -1;
@@ -378,7 +372,7 @@ static int empty(int dirfd, const char *name, uint64_t *ret_count) {
     return rc;
 }
 
-int files_delete(const char *path, bool recursive, uint64_t *ret_count, struct err *err) {
+int sandbox_files_delete(const char *path, bool recursive, uint64_t *ret_count, struct err *err) {
     char name[NAME_MAX + 1];
     uint64_t count = 0;
     _cleanup_(close) int dir = open_parent(path, name, err);
@@ -387,7 +381,7 @@ int files_delete(const char *path, bool recursive, uint64_t *ret_count, struct e
     if (unlinkat(dir, name, 0) < 0) {
         if (errno != EISDIR && errno != EPERM)
             return file_error(err, path);
-        if (recursive && empty(dir, name, &count) < 0)
+        if (recursive && sandbox_files_empty(dir, name, &count) < 0)
             return file_error(err, path);
         if (unlinkat(dir, name, AT_REMOVEDIR) < 0)
             return file_error(err, path);

@@ -33,6 +33,7 @@
 #include <termios.h>
 
 enum { CONNECT_MS = 20, TICK_MS = 1000, BRIEF_MS = 2 };
+enum { SOCKETS_PART = 4 }; /* of the memory, that sockets may have where only they are watched */
 #ifdef CAY_TEST_WALLS
 enum { START_TICKS = 5 };
 #else
@@ -75,21 +76,22 @@ struct init {
 
 /* ---- replies ---- */
 
-static void send_frame(struct init *in, const struct wire_out *out) {
+static void init_send_frame(struct init *in, const struct wire_out *out) {
     if (wire_send(in->o->channel, out) < 0)
         _exit(0); /* the front is gone, and with pid 1 goes everything */
 }
 
-static void reply(struct init *in, uint16_t type, uint64_t id, const struct buf *b) {
-    send_frame(in, &(struct wire_out){
-                       .type = type, .id = id, .pieces = {{b ? b->data : NULL, b ? b->len : 0}}});
+static void init_reply(struct init *in, uint16_t type, uint64_t id, const struct buf *b) {
+    init_send_frame(in, &(struct wire_out){.type = type,
+                                           .id = id,
+                                           .pieces = {{b ? b->data : NULL, b ? b->len : 0}}});
 }
 
 static void reply_ok(struct init *in, uint64_t id, uint64_t value) {
     struct buf b;
     buf_init(&b, 64);
     pack_u64(&b, value);
-    reply(in, INIT_OK, id, &b);
+    init_reply(in, INIT_OK, id, &b);
     buf_finish(&b);
 }
 
@@ -97,16 +99,16 @@ static void reply_error(struct init *in, uint64_t id, const struct err *err) {
     struct buf b;
     buf_init(&b, 4096);
     pack_sandbox_error(&b, err);
-    reply(in, INIT_ERROR, id, &b);
+    init_reply(in, INIT_ERROR, id, &b);
     buf_finish(&b);
 }
 
 static void reply_fd(struct init *in, uint16_t type, uint64_t id, const struct buf *b, int fd) {
-    send_frame(in, &(struct wire_out){.type = type,
-                                      .id = id,
-                                      .pieces = {{b ? b->data : NULL, b ? b->len : 0}},
-                                      .fds = &fd,
-                                      .nfds = 1});
+    init_send_frame(in, &(struct wire_out){.type = type,
+                                           .id = id,
+                                           .pieces = {{b ? b->data : NULL, b ? b->len : 0}},
+                                           .fds = &fd,
+                                           .nfds = 1});
 }
 
 /* ---- commands ---- */
@@ -118,7 +120,7 @@ static struct init_command *find_command(struct init *in, uint64_t id) {
     return NULL;
 }
 
-static struct init_command *free_place(struct init *in, struct err *err) {
+static struct init_command *init_free_place(struct init *in, struct err *err) {
     for (size_t i = 0; i < SANDBOX_EXECS_MAX; i++)
         if (in->commands[i].pid == 0)
             return &in->commands[i];
@@ -127,7 +129,7 @@ static struct init_command *free_place(struct init *in, struct err *err) {
 }
 
 static void watch_memory(struct init *in, bool on) {
-    if (!in->o->watch_memory)
+    if (!in->watch)
         return;
     struct itimerspec t = {0};
     if (on)
@@ -142,7 +144,7 @@ static void add_command(struct init *in, struct init_command *j, uint64_t id, pi
         watch_memory(in, true);
 }
 
-static uint64_t micros(const struct timeval *t) {
+static uint64_t init_micros(const struct timeval *t) {
     return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
 }
 
@@ -152,14 +154,14 @@ static void tell_exit(struct init *in, const struct init_command *j, int status,
         .signaled = WIFSIGNALED(status),
         .code = (uint32_t)(WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status)),
         .oom = j->oom && status != 0,
-        .user_us = micros(&ru->ru_utime),
-        .system_us = micros(&ru->ru_stime),
+        .user_us = init_micros(&ru->ru_utime),
+        .system_us = init_micros(&ru->ru_stime),
         .max_rss_bytes = (uint64_t)ru->ru_maxrss * 1024,
     };
     struct buf b;
     buf_init(&b, 256);
     pack_sandbox_exit(&b, &e);
-    reply(in, INIT_EXITED, j->id, &b);
+    init_reply(in, INIT_EXITED, j->id, &b);
     buf_finish(&b);
     if (j->final)
         _exit(0);
@@ -195,7 +197,7 @@ static void command_ended(struct init *in, struct init_command *j, int status,
     }
 }
 
-static void reap(struct init *in) {
+static void init_reap(struct init *in) {
     for (;;) {
         int status;
         struct rusage ru;
@@ -212,7 +214,7 @@ static void reap(struct init *in) {
 
 /* All of this runs in a child that may share init's memory: raw calls only, which return -errno. */
 
-static int lower(int which, rlim_t value) {
+static int init_lower(int which, rlim_t value) {
     struct rlimit have = {0}, want = {value, value};
     long rc = raw(SYS_prlimit64, 0, which, 0, (long)&have);
     if (rc == 0 && have.rlim_max > value)
@@ -230,8 +232,8 @@ static int lower_limits(const struct init_options *o) {
         return 0;
     int rc = (int)raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, (long)&files);
     if (rc == 0)
-        rc = lower(RLIMIT_NPROC, o->spec->pids);
-    return rc < 0 ? rc : lower(RLIMIT_NOFILE, MIN((rlim_t)o->spec->files, files.rlim_max / 2));
+        rc = init_lower(RLIMIT_NPROC, o->spec->pids);
+    return rc < 0 ? rc : init_lower(RLIMIT_NOFILE, MIN((rlim_t)o->spec->files, files.rlim_max / 2));
 }
 
 static int become_guest(const struct init_options *o, bool no_suid) {
@@ -241,9 +243,9 @@ static int become_guest(const struct init_options *o, bool no_suid) {
         rc = (int)raw(SYS_setresgid, ID, ID, ID, 0);
         if (rc == 0)
             rc = (int)raw(SYS_setresuid, ID, ID, ID, 0);
-        if (rc == 0 && wall_on(WALL_CAPS))
-            rc = privileges_set_caps(0);
     }
+    if (rc == 0 && wall_on(WALL_CAPS))
+        rc = privileges_set_caps(0);
 #ifdef CAY_TEST_WALLS
     if (rc == 0 && !wall_on(WALL_CAPS))
         rc = lockdown_raise_ambient();
@@ -313,6 +315,23 @@ static int start_streams(struct start *s) {
     return 0;
 }
 
+/* A root in which the mount of the work folder is read-only, whatever is done to it by name or by
+ * descriptor. Landlock is for what a root does not hold: the roots and descriptors of other
+ * processes, in /proc. */
+static long start_view(const struct start *s) {
+    long rc = 0;
+    if (!s->e.read_only)
+        return 0;
+    if (wall_on(WALL_VIEW)) {
+        rc = raw(SYS_fchdir, s->o->view, 0, 0, 0);
+        if (rc == 0)
+            rc = raw(SYS_chroot, (long)".", 0, 0, 0);
+    }
+    if (rc == 0 && s->ruleset >= 0)
+        rc = raw(SYS_landlock_restrict_self, s->ruleset, 0, 0, 0);
+    return rc;
+}
+
 static int start_main(void *arg) {
     struct start *s = arg;
     const unsigned long dfl[4] = {0}, none = 0; /* as the kernel has them: SIG_DFL, no signal */
@@ -320,7 +339,8 @@ static int start_main(void *arg) {
     long rc = raw(SYS_setsid, 0, 0, 0, 0);
     if (rc < 0)
         return start_failed(s, rc, "new session");
-    if (s->ruleset >= 0 && (rc = raw(SYS_landlock_restrict_self, s->ruleset, 0, 0, 0)) < 0)
+    rc = start_view(s);
+    if (rc < 0)
         return start_failed(s, rc, "a read-only work folder");
     if (start_streams(s) != 0)
         return 127;
@@ -328,7 +348,7 @@ static int start_main(void *arg) {
     if (rc < 0)
         return start_failed(s, rc, "become the guest");
     for (size_t i = 0; rc == 0 && i < s->e.nrlimits; i++)
-        rc = lower((int)s->e.rlimits[i].resource, s->e.rlimits[i].value);
+        rc = init_lower((int)s->e.rlimits[i].resource, s->e.rlimits[i].value);
     if (rc < 0)
         return start_failed(s, rc, "limits");
     rc = raw(SYS_chdir, (long)s->cwd, 0, 0, 0);
@@ -384,7 +404,7 @@ static char **make_env(const struct init_options *o, const struct sandbox_exec *
     return env;
 }
 
-static void find_program(const char *name, char **env, struct sandbox_strv *ret) {
+static void init_find_program(const char *name, char **env, struct sandbox_strv *ret) {
     if (strchr(name, '/')) {
         sandbox_strv_add(ret, name);
         return;
@@ -400,10 +420,15 @@ static void find_program(const char *name, char **env, struct sandbox_strv *ret)
     }
 }
 
-static int open_terminal(const struct sandbox_exec *e, int *ret_master, int *ret_slave,
-                         struct err *err) {
+static int open_terminal(const struct init *in, const struct sandbox_exec *e, int *ret_master,
+                         int *ret_slave, struct err *err) {
     _cleanup_(close) int master = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
     int unlock = 0;
+    if (master < 0 && errno == ENOSPC)
+        return err_set(err, ERR_LIMIT,
+                       "the sandbox has no terminal left: its programs hold %u, which is its share "
+                       "of this machine's",
+                       in->o->terminals);
     if (master < 0 || ioctl(master, TIOCSPTLCK, &unlock) < 0)
         return err_sys(err, "open a terminal");
     int slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -436,8 +461,8 @@ static int take_streams(struct wire_frame *f, const struct sandbox_exec *e, int 
 /* The child borrows init's memory, so that no page table is copied, and init goes on: what it is
  * given stays as it is until it is known to have become the program. The pipe is read without
  * waiting, and its other end is the child's alone. */
-static int launch(struct init *in, struct start *s, pid_t *ret_pid, int *ret_report,
-                  struct err *err) {
+static int init_launch(struct init *in, struct start *s, pid_t *ret_pid, int *ret_report,
+                       struct err *err) {
     int report[2];
     if (pipe2(report, O_CLOEXEC | O_NONBLOCK) < 0)
         return err_sys(err, "start a process");
@@ -474,14 +499,14 @@ static void tell_not_started(struct init *in, struct init_command *j, const stru
     reply_error(in, j->id, err);
 }
 
-static void tell_started(struct init *in, struct init_command *j) {
+static void init_tell_started(struct init *in, struct init_command *j) {
     struct buf b;
     buf_init(&b, 64);
     pack_u32(&b, (uint32_t)j->pid);
     if (j->master >= 0)
         reply_fd(in, INIT_STARTED, j->id, &b, j->master);
     else
-        reply(in, INIT_STARTED, j->id, &b);
+        init_reply(in, INIT_STARTED, j->id, &b);
     fd_close(&j->master);
     buf_finish(&b);
 }
@@ -497,7 +522,7 @@ static void look_at_start(struct init *in, struct init_command *j, bool ended) {
         start_known(in, j);
         start_free(steal_ptr(&j->from));
         if (!ended || j->brief_ms == 0)
-            tell_started(in, j);
+            init_tell_started(in, j);
         return;
     }
     struct err err;
@@ -534,17 +559,18 @@ static int close_work(const struct init *in, struct start *s, struct err *err) {
     static const char *const writable[] = {"/tmp", "/var/tmp", "/home", "/dev/shm"};
     if (in->o->lockdown->landlock_abi == 0)
         return err_set(err, ERR_UNSUPPORTED,
-                       "a read-only work folder needs Landlock, which this kernel does not have");
+                       "a read-only command needs Landlock, which this kernel does not have: see "
+                       "`cay doctor`");
     return lockdown_ruleset(in->o->lockdown, writable, ARRAY_LEN(writable), &s->ruleset, err);
 }
 
 /* Opens what it needs and lets the child begin. */
-static int begin(struct init *in, struct init_command *j, struct start *s, struct wire_frame *f,
-                 struct err *err) {
+static int init_begin(struct init *in, struct init_command *j, struct start *s,
+                      struct wire_frame *f, struct err *err) {
     const struct sandbox_exec *e = &s->e;
     _cleanup_(close) int master = -1;
     _cleanup_(close) int slave = -1;
-    int rc = e->tty ? open_terminal(e, &master, &slave, err) : take_streams(f, e, s->fds, err);
+    int rc = e->tty ? open_terminal(in, e, &master, &slave, err) : take_streams(f, e, s->fds, err);
     if (rc == 0 && e->read_only)
         rc = close_work(in, s, err);
     if (rc < 0)
@@ -553,10 +579,10 @@ static int begin(struct init *in, struct init_command *j, struct start *s, struc
         s->fds[0] = s->fds[1] = s->fds[2] = slave;
     s->cwd = e->cwd && *e->cwd ? e->cwd : "/work";
     s->env = make_env(in->o, e);
-    find_program(e->argv.items[0], s->env, &s->paths);
+    init_find_program(e->argv.items[0], s->env, &s->paths);
     pid_t pid = 0;
     int report = -1;
-    rc = launch(in, s, &pid, &report, err);
+    rc = init_launch(in, s, &pid, &report, err);
     if (rc < 0)
         return rc;
     add_command(in, j, f->id, pid, false);
@@ -572,7 +598,7 @@ static int begin(struct init *in, struct init_command *j, struct start *s, struc
 }
 
 /* Takes over what the exec holds. */
-static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame *f) {
+static void init_run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame *f) {
     struct err err = {0};
     struct start *s = xmalloc(sizeof(*s));
     s->o = in->o;
@@ -582,8 +608,8 @@ static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame 
     s->ruleset = -1;
     s->fds[0] = s->fds[1] = s->fds[2] = -1;
     *e = (struct sandbox_exec){0};
-    struct init_command *j = find_command(in, f->id) ? NULL : free_place(in, &err);
-    int rc = j          ? begin(in, j, s, f, &err)
+    struct init_command *j = find_command(in, f->id) ? NULL : init_free_place(in, &err);
+    int rc = j          ? init_begin(in, j, s, f, &err)
              : err.code ? -(int)err.code
                         : err_set(&err, ERR_CONFLICT, "this id is running");
     if (rc < 0) {
@@ -592,12 +618,12 @@ static void run_exec(struct init *in, struct sandbox_exec *e, struct wire_frame 
     }
 }
 
-static void on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_exec(struct init *in, struct wire_frame *f, struct unpack *u) {
     struct sandbox_exec e;
     unpack_sandbox_exec(u, &e);
     struct err err;
     if (unpack_ok(u)) {
-        run_exec(in, &e, f);
+        init_run_exec(in, &e, f);
     } else {
         (void)err_set(&err, ERR_BAD_REQUEST, "malformed exec");
         reply_error(in, f->id, &err);
@@ -619,7 +645,7 @@ static void run_tar(struct init *in, struct wire_frame *f, struct sandbox_strv *
     if (f->type == INIT_SNAPSHOT)
         sandbox_strv_add(&e.env, "TAR_OPTIONS=--anchored --sparse --one-file-system "
                                  "--ignore-failed-read");
-    run_exec(in, &e, f);
+    init_run_exec(in, &e, f);
 }
 
 /* For a path below the root, as a pattern: GNU tar takes what has no wildcard for a word, and then
@@ -638,7 +664,7 @@ static void add_exclude(struct sandbox_strv *argv, const char *path) {
     buf_finish(&b);
 }
 
-static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
     struct sandbox_strv argv = {0}, paths = {0};
     bool reads = f->type == INIT_TAR_IN;
     sandbox_strv_add(&argv, "tar");
@@ -680,7 +706,7 @@ static void on_tar(struct init *in, struct wire_frame *f, struct unpack *u) {
     sandbox_strv_finish(&paths);
 }
 
-static void on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_signal(struct init *in, struct wire_frame *f, struct unpack *u) {
     uint64_t id = unpack_u64(u);
     int signo = (int)unpack_u32(u);
     bool group = unpack_u8(u) != 0;
@@ -723,7 +749,7 @@ static bool map_results(struct init *in, struct err *err) {
 /* Work that may take long runs in a process of its own, as the guest. */
 static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
     struct err err = {0};
-    struct init_command *j = find_command(in, id) ? NULL : free_place(in, &err);
+    struct init_command *j = find_command(in, id) ? NULL : init_free_place(in, &err);
     if (!j || !map_results(in, &err)) {
         if (!err.code)
             (void)err_set(&err, ERR_CONFLICT, "this id is running");
@@ -752,7 +778,7 @@ static pid_t fork_worker(struct init *in, uint64_t id, struct result **ret) {
     return 0;
 }
 
-static void on_file_write(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_file_write(struct init *in, struct wire_frame *f, struct unpack *u) {
     _cleanup_(free) char *path = unpack_strdup(u);
     uint32_t mode = unpack_u32(u);
     uint32_t flags = unpack_u32(u);
@@ -766,7 +792,7 @@ static void on_file_write(struct init *in, struct wire_frame *f, struct unpack *
     }
     int fd = -1, rc;
     if (f->nfds == 0) {
-        rc = files_open_write(path, mode, flags, &fd, &err);
+        rc = sandbox_files_open_write(path, mode, flags, &fd, &err);
         if (rc == 0 && fd_write_all(fd, data, len) < 0) {
             rc = err_sys(&err, "write %s", path);
             if (err.sys == ENOSPC || err.sys == EFBIG)
@@ -782,13 +808,13 @@ static void on_file_write(struct init *in, struct wire_frame *f, struct unpack *
     struct result *r;
     if (fork_worker(in, f->id, &r) != 0)
         return;
-    rc = files_open_write(path, mode, flags, &fd, &r->err);
+    rc = sandbox_files_open_write(path, mode, flags, &fd, &r->err);
     if (rc == 0)
-        rc = files_copy(f->fds[0], fd, &r->value, &r->err);
+        rc = sandbox_files_copy(f->fds[0], fd, &r->value, &r->err);
     _exit(rc < 0);
 }
 
-static void on_file_delete(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_file_delete(struct init *in, struct wire_frame *f, struct unpack *u) {
     _cleanup_(free) char *path = unpack_strdup(u);
     bool recursive = unpack_u8(u) != 0;
     struct err err;
@@ -799,15 +825,15 @@ static void on_file_delete(struct init *in, struct wire_frame *f, struct unpack 
         return;
     }
     if (fork_worker(in, f->id, &r) == 0)
-        _exit(files_delete(path, recursive, &r->value, &r->err) < 0);
+        _exit(sandbox_files_delete(path, recursive, &r->value, &r->err) < 0);
 }
 
-static void on_file_read(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_file_read(struct init *in, struct wire_frame *f, struct unpack *u) {
     _cleanup_(free) char *path = unpack_strdup(u);
     struct err err = {0};
     struct sandbox_stat st;
     int fd = -1;
-    int rc = unpack_ok(u) ? files_open_read(path, &fd, &st, &err)
+    int rc = unpack_ok(u) ? sandbox_files_open_read(path, &fd, &st, &err)
                           : err_set(&err, ERR_BAD_REQUEST, "malformed file read");
     if (rc < 0) {
         reply_error(in, f->id, &err);
@@ -821,7 +847,7 @@ static void on_file_read(struct init *in, struct wire_frame *f, struct unpack *u
     close(fd);
 }
 
-static void on_file_meta(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_file_meta(struct init *in, struct wire_frame *f, struct unpack *u) {
     _cleanup_(free) char *path = unpack_strdup(u);
     _cleanup_(free) char *to = f->type == INIT_FILE_MOVE ? unpack_strdup(u) : NULL;
     uint64_t skip = f->type == INIT_FILE_LIST ? unpack_u64(u) : 0;
@@ -836,24 +862,24 @@ static void on_file_meta(struct init *in, struct wire_frame *f, struct unpack *u
     if (!unpack_ok(u)) {
         rc = err_set(&err, ERR_BAD_REQUEST, "malformed file request");
     } else if (f->type == INIT_FILE_STAT) {
-        rc = files_stat(path, flag, &st, &err);
+        rc = sandbox_files_stat(path, flag, &st, &err);
         type = INIT_STAT;
         if (rc == 0)
             pack_sandbox_stat(&b, &st);
     } else if (f->type == INIT_FILE_LIST) {
-        rc = files_list(path, skip, &b, &err);
+        rc = sandbox_files_list(path, skip, &b, &err);
         type = INIT_ENTRIES;
     } else if (f->type == INIT_FILE_MKDIR) {
-        rc = files_mkdir(path, mode, flag, &err);
+        rc = sandbox_files_mkdir(path, mode, flag, &err);
     } else {
-        rc = files_move(path, to, &err);
+        rc = sandbox_files_move(path, to, &err);
     }
     if (rc == 0 && type == INIT_OK)
         pack_u64(&b, 0);
     if (rc < 0)
         reply_error(in, f->id, &err);
     else
-        reply(in, type, f->id, &b);
+        init_reply(in, type, f->id, &b);
     buf_finish(&b);
 }
 
@@ -890,7 +916,7 @@ static int connect_local(uint16_t port) {
     return -1;
 }
 
-static void on_connect(struct init *in, struct wire_frame *f, struct unpack *u) {
+static void init_on_connect(struct init *in, struct wire_frame *f, struct unpack *u) {
     uint32_t port = unpack_u32(u);
     struct err err;
     int s = -1;
@@ -910,16 +936,17 @@ static void on_connect(struct init *in, struct wire_frame *f, struct unpack *u) 
 
 /* Stands in for the kernel's out-of-memory killer where no cgroup limits the sandbox. What a
  * command leaves behind is watched too. */
-static void on_watch(struct init *in) {
+static void init_on_watch(struct init *in) {
     uint64_t ticks;
     pid_t victims[WATCH_VICTIMS_MAX];
     (void)!read(in->timer, &ticks, sizeof(ticks));
     size_t n = watch_look(in->watch, victims);
     for (size_t i = 0; i < n; i++) {
-        pid_t session = getsid(victims[i]);
+        bool all = victims[i] == WATCH_EVERYBODY;
+        pid_t session = all ? 0 : getsid(victims[i]);
         for (size_t k = 0; k < SANDBOX_EXECS_MAX; k++)
             if (in->commands[k].pid > 0 &&
-                (in->commands[k].pid == victims[i] || in->commands[k].pid == session))
+                (all || in->commands[k].pid == victims[i] || in->commands[k].pid == session))
                 in->commands[k].oom = true;
         (void)kill(victims[i], SIGKILL);
     }
@@ -929,39 +956,39 @@ static void on_watch(struct init *in) {
 
 /* ---- the loop ---- */
 
-static void on_frame(struct init *in, struct wire_frame *f) {
+static void init_on_frame(struct init *in, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     struct err err;
     switch (f->type) {
     case INIT_EXEC:
-        on_exec(in, f, &u);
+        init_on_exec(in, f, &u);
         break;
     case INIT_TAR_IN:
     case INIT_TAR_OUT:
     case INIT_SNAPSHOT:
-        on_tar(in, f, &u);
+        init_on_tar(in, f, &u);
         break;
     case INIT_SIGNAL:
-        on_signal(in, f, &u);
+        init_on_signal(in, f, &u);
         break;
     case INIT_FILE_READ:
-        on_file_read(in, f, &u);
+        init_on_file_read(in, f, &u);
         break;
     case INIT_FILE_WRITE:
-        on_file_write(in, f, &u);
+        init_on_file_write(in, f, &u);
         break;
     case INIT_FILE_DELETE:
-        on_file_delete(in, f, &u);
+        init_on_file_delete(in, f, &u);
         break;
     case INIT_FILE_STAT:
     case INIT_FILE_LIST:
     case INIT_FILE_MKDIR:
     case INIT_FILE_MOVE:
-        on_file_meta(in, f, &u);
+        init_on_file_meta(in, f, &u);
         break;
     case INIT_CONNECT_PORT:
-        on_connect(in, f, &u);
+        init_on_connect(in, f, &u);
         break;
     case INIT_SYNC:
         reply_ok(in, f->id, 0);
@@ -973,7 +1000,7 @@ static void on_frame(struct init *in, struct wire_frame *f) {
     wire_frame_finish(f);
 }
 
-static void on_signals(struct init *in) {
+static void init_on_signals(struct init *in) {
     struct signalfd_siginfo si[16];
     ssize_t n = read(in->signals, si, sizeof(si));
     for (ssize_t i = 0; i < n / (ssize_t)sizeof(si[0]); i++) {
@@ -984,15 +1011,15 @@ static void on_signals(struct init *in) {
         if (si[i].ssi_signo == SIGUSR2 && si[i].ssi_pid == 0)
             (void)kill(-1, SIGCONT);
     }
-    reap(in);
+    init_reap(in);
 }
 
-static void drain(struct init *in) {
+static void init_drain(struct init *in) {
     struct err err;
     struct wire_frame f;
     int rc;
     while ((rc = wire_next(in->o->reader, &f, &err)) == 1)
-        on_frame(in, &f);
+        init_on_frame(in, &f);
     if (rc < 0)
         _exit(1);
 }
@@ -1001,7 +1028,7 @@ static void drain(struct init *in) {
  * by page. */
 static struct init instance = {.timer = -1, .signals = -1};
 
-static int rehearse(void *arg) {
+static int init_rehearse(void *arg) {
     (void)arg;
     return 0;
 }
@@ -1026,7 +1053,7 @@ void init_prepare(void) {
     /* The first child of a new process pays for pages that are touched the first time. Whoever
      * prepares ahead lets nobody pay. */
     static _Alignas(16) char stack[4096];
-    pid_t pid = clone(rehearse, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+    pid_t pid = clone(init_rehearse, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
     if (pid > 0)
         (void)waitpid(pid, NULL, 0);
 }
@@ -1054,7 +1081,7 @@ static size_t fill_poll(const struct init *in, struct pollfd *p, int *ret_timeou
     return n;
 }
 
-static void on_starts(struct init *in) {
+static void init_on_starts(struct init *in) {
     int64_t now = in->nstarting > 0 ? clock_mono_ms() : 0;
     for (size_t i = 0; in->nstarting > 0 && i < SANDBOX_EXECS_MAX; i++)
         if (is_looked_at(&in->commands[i], now))
@@ -1070,15 +1097,18 @@ _Noreturn void init_run(const struct init_options *o) {
     in->o = o;
     if (fd_set_nonblock(o->channel, true) < 0)
         _exit(1);
-    if (o->watch_memory) {
+    if (o->watch_memory || o->watch_sockets) {
+        uint64_t limit = o->spec->memory_bytes;
         in->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-        in->watch = watch_create(&(struct watch_options){.proc = o->proc,
-                                                         .disk = o->disk,
-                                                         .diag = o->diag,
-                                                         .limit_bytes = o->spec->memory_bytes});
+        in->watch = watch_create(
+            &(struct watch_options){.proc = o->proc,
+                                    .disk = o->disk,
+                                    .diag = o->diag,
+                                    .sockets_only = !o->watch_memory,
+                                    .limit_bytes = o->watch_memory ? limit : limit / SOCKETS_PART});
     }
     for (;;) {
-        drain(in);
+        init_drain(in);
         struct pollfd p[POLL_STARTS + SANDBOX_EXECS_MAX];
         int timeout_ms;
         size_t n = fill_poll(in, p, &timeout_ms);
@@ -1086,10 +1116,10 @@ _Noreturn void init_run(const struct init_options *o) {
             _exit(1);
         struct err err;
         if (p[POLL_SIGNALS].revents)
-            on_signals(in);
-        on_starts(in);
+            init_on_signals(in);
+        init_on_starts(in);
         if (p[POLL_TIMER].revents)
-            on_watch(in);
+            init_on_watch(in);
         if (p[POLL_CHANNEL].revents && wire_recv(o->reader, o->channel, &err) < 0)
             _exit(0); /* the front closed the channel: the sandbox ends */
     }

@@ -16,7 +16,10 @@ struct init_options {
     const struct sandbox_spec *spec;
     bool own_uid;         /* init is uid 1 and becomes the guest for each command */
     bool watch_memory;    /* no cgroup limits it */
+    bool watch_sockets;   /* one does, but its sockets only by and large */
     int proc, disk, diag; /* for the watch: see struct watch_options */
+    unsigned terminals;   /* that there can be */
+    int view;             /* the root of commands that may not write to the work folder */
     bool no_suid;         /* a host folder is bound writable */
 };
 

@@ -5,8 +5,9 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sm.h"
+#include "base/text.h"
 #include "lock/cgroup.h"
-#include "lock/scope.h"
 #include "sandbox/box.h"
 #include "sandbox/lockdown.h"
 #include "sandbox/netns.h"
@@ -16,6 +17,7 @@
 #include "wire/frame.h"
 #include "wire/sandbox.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -43,19 +45,37 @@ enum {
 /* To the janitor. */
 enum { LITTER = 1, LITTER_NOW };
 
-enum state { STATE_FREE, STATE_WARM, STATE_LIVE, STATE_DYING };
+enum launched_state {
+    LAUNCHED_FREE,
+    LAUNCHED_WARM,       /* made, and without a spec */
+    LAUNCHED_LIVE,       /* the front has its channel */
+    LAUNCHED_FROZEN,     /* live, and its group is frozen */
+    LAUNCHED_FAILED,     /* killed before the front knew it */
+    LAUNCHED_DESTROYING, /* killed at the front's request, which is answered when it is gone */
+};
+
+static const struct sm_state launched_states[] = {
+    [LAUNCHED_FREE] = {"free", SM_TO(LAUNCHED_WARM)},
+    [LAUNCHED_WARM] = {"warm",
+                       SM_TO(LAUNCHED_LIVE) | SM_TO(LAUNCHED_FAILED) | SM_TO(LAUNCHED_FREE)},
+    [LAUNCHED_LIVE] = {"live",
+                       SM_TO(LAUNCHED_FROZEN) | SM_TO(LAUNCHED_DESTROYING) | SM_TO(LAUNCHED_FREE)},
+    [LAUNCHED_FROZEN] = {"frozen",
+                         SM_TO(LAUNCHED_LIVE) | SM_TO(LAUNCHED_DESTROYING) | SM_TO(LAUNCHED_FREE)},
+    [LAUNCHED_FAILED] = {"failed", SM_TO(LAUNCHED_FREE)},
+    [LAUNCHED_DESTROYING] = {"destroying", SM_TO(LAUNCHED_FREE)},
+};
+static const struct sm launched_sm = {"launched", launched_states, ARRAY_LEN(launched_states)};
 
 struct launched {
-    enum state state;
+    enum launched_state state;
     enum box_ahead ahead; /* of a warm one */
     char id[SANDBOX_ID_MAX];
     struct box box;
     struct cgroup_slot slot;
     bool slot_open;
-    bool leftover; /* there was something in its group after its end */
-    bool frozen;
-    uint64_t destroy_id; /* the request that waits for the end */
-    bool destroy_asked;
+    bool leftover;       /* there was something in its group after its end */
+    uint64_t destroy_id; /* of one that is being destroyed: the request that waits for the end */
 };
 
 struct launcher {
@@ -83,31 +103,64 @@ struct launcher {
 
 /* ---- replies ---- */
 
-static _Noreturn void leave(struct launcher *l, int status);
+static _Noreturn void launcher_leave(struct launcher *l, int status);
 
-static void send_out(struct launcher *l, const struct wire_out *out) {
+static void launcher_send_out(struct launcher *l, const struct wire_out *out) {
     if (wire_send(l->control, out) < 0)
-        leave(l, 0);
+        launcher_leave(l, 0);
 }
 
-static void reply(struct launcher *l, uint16_t type, uint64_t id, const struct buf *b) {
-    send_out(l, &(struct wire_out){
-                    .type = type, .id = id, .pieces = {{b ? b->data : NULL, b ? b->len : 0}}});
+static void launcher_reply(struct launcher *l, uint16_t type, uint64_t id, const struct buf *b) {
+    launcher_send_out(l, &(struct wire_out){.type = type,
+                                            .id = id,
+                                            .pieces = {{b ? b->data : NULL, b ? b->len : 0}}});
 }
 
 static void reply_failed(struct launcher *l, uint64_t id, const struct err *err) {
     struct buf b;
     buf_init(&b, 4096);
     pack_sandbox_error(&b, err);
-    reply(l, SANDBOX_FAILED, id, &b);
+    launcher_reply(l, SANDBOX_FAILED, id, &b);
     buf_finish(&b);
 }
 
 /* ---- sandboxes ---- */
 
-static struct launched *find(struct launcher *l, const char *id) {
+/* Blanks have places of their own. */
+static bool launched_is_used(const struct launched *s) {
+    return s->state != LAUNCHED_FREE && (s->state != LAUNCHED_WARM || s->ahead != BOX_BLANK);
+}
+
+static bool launched_is_whole(const struct launched *s) {
+    switch (s->state) {
+    case LAUNCHED_FREE:
+        return s->box.pidfd < 0 && s->box.channel < 0;
+    case LAUNCHED_WARM:
+        return s->slot_open && s->box.pidfd >= 0 && s->box.channel >= 0;
+    case LAUNCHED_LIVE:
+    case LAUNCHED_FROZEN:
+    case LAUNCHED_DESTROYING:
+        return *s->id && s->box.pidfd >= 0;
+    case LAUNCHED_FAILED:
+        return s->box.pidfd >= 0;
+    }
+    return false;
+}
+
+/* The one place that changes a box's state, and the counts that follow from it. */
+static void launched_move(struct launcher *l, struct launched *s, enum launched_state to) {
+    l->nwarm[s->ahead] -= s->state == LAUNCHED_WARM;
+    l->nused -= launched_is_used(s);
+    s->state = (enum launched_state)sm_next(&launched_sm, s->state, to);
+    l->nwarm[s->ahead] += s->state == LAUNCHED_WARM;
+    l->nused += launched_is_used(s);
+    assert(launched_is_whole(s) && l->nused <= l->config.max);
+}
+
+static struct launched *launcher_find(struct launcher *l, const char *id) {
     for (size_t i = 0; i < l->nboxes; i++)
-        if (l->boxes[i].state == STATE_LIVE && strcmp(l->boxes[i].id, id) == 0)
+        if ((l->boxes[i].state == LAUNCHED_LIVE || l->boxes[i].state == LAUNCHED_FROZEN) &&
+            strcmp(l->boxes[i].id, id) == 0)
             return &l->boxes[i];
     return NULL;
 }
@@ -118,11 +171,11 @@ static uid_t uid_of(const struct launcher *l, const struct launched *s) {
 
 /* The kernel clears away what a sandbox left (System V memory) a while after its last process: the
  * next one in the same group would have to pay for it. */
-static struct launched *free_place(const struct launcher *l) {
+static struct launched *launcher_free_place(const struct launcher *l) {
     struct launched *last = NULL;
     for (size_t i = 0; i < l->nboxes; i++) {
         struct launched *s = &l->boxes[i];
-        if (s->state != STATE_FREE)
+        if (s->state != LAUNCHED_FREE)
             continue;
         if (!s->leftover || cgroup_slot_memory(&l->cgroups, &s->slot) < LEFTOVER_BYTES)
             return s;
@@ -131,19 +184,19 @@ static struct launched *free_place(const struct launcher *l) {
     return last;
 }
 
-static int check_room(const struct launcher *l, struct err *err) {
+static int launcher_check_room(const struct launcher *l, struct err *err) {
     return l->nused < l->config.max
                ? 0
                : err_set(err, ERR_LIMIT, "there are already %u sandboxes, which is the limit",
                          l->config.max);
 }
 
-static int spawn(struct launcher *l, const char *root, enum box_ahead ahead, struct launched **ret,
-                 struct err *err) {
-    int rc = ahead == BOX_BLANK ? 0 : check_room(l, err);
+static int launcher_spawn(struct launcher *l, const char *root, enum box_ahead ahead,
+                          struct launched **ret, struct err *err) {
+    int rc = ahead == BOX_BLANK ? 0 : launcher_check_room(l, err);
     if (rc < 0)
         return rc;
-    struct launched *s = free_place(l);
+    struct launched *s = launcher_free_place(l);
     if (!s)
         return err_set(err, ERR_LIMIT, "there is no place for a sandbox");
     if (!s->slot_open) {
@@ -163,24 +216,21 @@ static int spawn(struct launcher *l, const char *root, enum box_ahead ahead, str
     rc = box_spawn(&p, &s->box, err);
     if (rc < 0)
         return rc;
-    s->state = STATE_WARM;
     s->ahead = ahead;
-    l->nwarm[ahead]++;
-    l->nused += ahead != BOX_BLANK;
+    launched_move(l, s, LAUNCHED_WARM);
     *ret = s;
     return 0;
 }
 
 static void kill_box(struct launcher *l, struct launched *s) {
-    if (s->frozen) /* a frozen process of version 1 does not even die */
+    if (s->state == LAUNCHED_FROZEN) /* a frozen process of version 1 does not even die */
         (void)cgroup_slot_freeze(&l->cgroups, &s->slot, false);
-    s->frozen = false;
     (void)sys_pidfd_send_signal(s->box.pidfd, SIGKILL);
 }
 
 /* The janitor closes what a box was in, so that the next request does not wait for that either:
  * when nothing happens, or at once if much is held by it. */
-static void let_go(struct launcher *l, struct box *b, bool now) {
+static void launcher_let_go(struct launcher *l, struct box *b, bool now) {
     int fds[2];
     size_t n = 0;
     if (b->mounts >= 0)
@@ -194,57 +244,55 @@ static void let_go(struct launcher *l, struct box *b, bool now) {
     fd_close(&b->net);
 }
 
-static void on_gone(struct launcher *l, struct launched *s, int status) {
-    bool told = s->state == STATE_LIVE || s->state == STATE_DYING;
+static void launcher_on_gone(struct launcher *l, struct launched *s, int status) {
+    enum launched_state was = s->state;
     struct sandbox_stats st = {0};
     cgroup_slot_stats(&l->cgroups, &s->slot, &st);
-    if (s->state == STATE_WARM) {
-        l->nwarm[s->ahead]--;
+    if (was == LAUNCHED_WARM) {
         l->pool_failures++;
         log_warn("sandbox.pool", "error", "a ready sandbox ended by itself", "status", status);
     }
-    l->nused -= s->state != STATE_WARM || s->ahead != BOX_BLANK;
-    s->state = STATE_FREE;
     fd_close(&s->box.channel);
     fd_close(&s->box.pidfd);
-    if (told && *s->id) {
+    launched_move(l, s, LAUNCHED_FREE);
+    if (was != LAUNCHED_WARM && was != LAUNCHED_FAILED) {
         struct buf b;
         buf_init(&b, 512);
         pack_str(&b, s->id);
         pack_u32(&b, (uint32_t)status);
         pack_sandbox_stats(&b, &st);
-        reply(l, SANDBOX_EXITED, 0, &b);
+        launcher_reply(l, SANDBOX_EXITED, 0, &b);
         buf_finish(&b);
-        if (s->destroy_asked)
-            reply(l, SANDBOX_DONE, s->destroy_id, NULL);
+        if (was == LAUNCHED_DESTROYING)
+            launcher_reply(l, SANDBOX_DONE, s->destroy_id, NULL);
     }
-    let_go(l, &s->box, st.memory_bytes >= LITTER_BYTES);
+    launcher_let_go(l, &s->box, st.memory_bytes >= LITTER_BYTES);
     s->leftover = st.memory_bytes >= LEFTOVER_BYTES;
     cgroup_slot_reset(&l->cgroups, &s->slot, &st);
 }
 
-static void on_helper_gone(struct launcher *l, pid_t pid);
+static void launcher_on_helper_gone(struct launcher *l, pid_t pid);
 
-static void reap(struct launcher *l) {
+static void launcher_reap(struct launcher *l) {
     for (;;) {
         int status;
         pid_t pid = waitpid(-1, &status, WNOHANG);
         if (pid <= 0)
             return;
-        on_helper_gone(l, pid);
+        launcher_on_helper_gone(l, pid);
         for (size_t i = 0; i < l->nboxes; i++)
-            if (l->boxes[i].state != STATE_FREE && l->boxes[i].box.pid == pid)
-                on_gone(l, &l->boxes[i], status);
+            if (l->boxes[i].state != LAUNCHED_FREE && l->boxes[i].box.pid == pid)
+                launcher_on_gone(l, &l->boxes[i], status);
     }
 }
 
 /* Everything ends: sandboxes, then their groups. The janitor stands by in case this does not. */
-static _Noreturn void leave(struct launcher *l, int status) {
+static _Noreturn void launcher_leave(struct launcher *l, int status) {
     for (size_t i = 0; i < l->nboxes; i++)
-        if (l->boxes[i].state != STATE_FREE)
+        if (l->boxes[i].state != LAUNCHED_FREE)
             kill_box(l, &l->boxes[i]);
     for (size_t i = 0; i < l->nboxes; i++)
-        if (l->boxes[i].state != STATE_FREE)
+        if (l->boxes[i].state != LAUNCHED_FREE)
             while (waitpid(l->boxes[i].box.pid, NULL, 0) < 0 && errno == EINTR)
                 ;
     cgroups_sweep_own(&l->cgroups, SWEEP_MS);
@@ -265,7 +313,7 @@ static void close_litter(int *fds, size_t *n) {
 
 /* Whatever comes is closed, several at a time: the kernel takes network namespaces down together,
  * and waits once for all of them. Returns at the end of the socket. */
-static void close_all(int socket) {
+static void launcher_close_all(int socket) {
     struct wire_reader r;
     struct wire_frame f;
     struct err err;
@@ -310,7 +358,7 @@ static int start_janitor(struct launcher *l, struct err *err) {
             keep[n++] = l->cgroups.hiers[i].base;
         }
         fd_close_others(0, keep, n);
-        close_all(pair[1]);
+        launcher_close_all(pair[1]);
         cgroups_sweep_own(&l->cgroups, SWEEP_MS);
         _exit(0);
     }
@@ -323,11 +371,11 @@ static int start_janitor(struct launcher *l, struct err *err) {
 
 /* The janitor and the maker are made again. The binder cannot be: it sees mounts that the launcher
  * has left behind. So the next launcher takes over, rather than one that can bind nothing. */
-static void on_helper_gone(struct launcher *l, pid_t pid) {
+static void launcher_on_helper_gone(struct launcher *l, pid_t pid) {
     struct err err;
     if (pid == l->stage.binder_pid) {
         log_error("sandbox.binder", "error", "it was killed: the launcher starts again");
-        leave(l, 1);
+        launcher_leave(l, 1);
     }
     if (pid == l->netns.maker_pid && netns_start_maker(&l->netns, &err) < 0)
         log_warn("sandbox.netns", "error", err.message);
@@ -340,9 +388,9 @@ static void on_helper_gone(struct launcher *l, pid_t pid) {
 }
 
 /* The first sandbox is made at once: what is wrong with this host is said at the start. */
-static int probe(struct launcher *l, struct err *err) {
+static int launcher_probe(struct launcher *l, struct err *err) {
     struct launched *s;
-    int rc = spawn(l, "", BOX_NOW, &s, err);
+    int rc = launcher_spawn(l, "", BOX_NOW, &s, err);
     if (rc < 0)
         return rc;
     struct buf b;
@@ -367,33 +415,24 @@ static int probe(struct launcher *l, struct err *err) {
     kill_box(l, s);
     while (waitpid(s->box.pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    l->nwarm[BOX_NOW]--;
-    l->nused--;
-    s->state = STATE_FREE;
     fd_close(&s->box.channel);
     fd_close(&s->box.pidfd);
     fd_close(&s->box.mounts);
     fd_close(&s->box.net);
+    launched_move(l, s, LAUNCHED_FREE);
     return rc;
 }
 
-/* An ordinary user's processes are mostly in a group that belongs to root. Where systemd runs for
- * the user, it has one to give away. */
 static void open_cgroups(struct launcher *l, char *why, size_t why_size) {
-    char socket[64];
     struct err err;
+    /* It ends with its front: whatever group that one is in need not be the launcher's. */
+    int rc = cgroups_settle("", CGROUPS_LEAVE, &err);
     cgroups_open(&l->cgroups, "", getpid(), why, why_size);
-    if (geteuid() == 0 || (l->cgroups.controllers & SANDBOX_HAS_MEMORY) ||
-        !cgroups_has_memory_v2(""))
+    if (l->cgroups.controllers & SANDBOX_HAS_MEMORY)
         return;
-    scope_socket(geteuid(), socket, sizeof(socket));
-    if (scope_enter(socket, &err) < 0) {
-        log_info("sandbox.scope", "error", err.message);
-        return;
-    }
-    cgroups_sweep_own(&l->cgroups, 0);
-    cgroups_close(&l->cgroups);
-    cgroups_open(&l->cgroups, "", getpid(), why, why_size);
+    if (rc < 0)
+        (void)text_print(why, why_size, "memory is watched, not enforced: %s", err.message);
+    log_info("sandbox.cgroup", "error", why);
 }
 
 /* Not before a sandbox has shown that the kernel would give it a /proc by itself: what is covered
@@ -401,14 +440,14 @@ static void open_cgroups(struct launcher *l, char *why, size_t why_size) {
 static void try_lean(struct launcher *l) {
     struct err err;
     l->stage.lean = l->stage.has_proc && wall_on(WALL_LEAN);
-    if (l->stage.lean && probe(l, &err) < 0) {
+    if (l->stage.lean && launcher_probe(l, &err) < 0) {
         l->stage.lean = false;
         log_info("sandbox.lean", "error", err.message);
     }
 }
 
-static int configure(struct launcher *l, struct unpack *u, char *why, size_t why_size,
-                     struct err *err) {
+static int launcher_configure(struct launcher *l, struct unpack *u, char *why, size_t why_size,
+                              struct err *err) {
     if (l->configured)
         return err_set(err, ERR_CONFLICT, "the launcher is configured already");
     unpack_sandbox_config(u, &l->config);
@@ -423,6 +462,7 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
     if (rc < 0)
         return rc;
     open_cgroups(l, why, why_size);
+    l->cgroups.counts_sockets = l->cgroups.counts_sockets && wall_on(WALL_SOCKETS);
     cgroups_sweep_stale(&l->cgroups);
     l->nboxes = c->max + BLANKS;
     if (geteuid() == 0)
@@ -437,12 +477,12 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
     if (rc == 0)
         rc = netns_open(&l->netns, l->stage.proc, err);
     if (rc == 0)
-        rc = probe(l, err);
+        rc = launcher_probe(l, err);
     if (rc < 0 && err->sys == EPERM && strncmp(err->message, "mount /proc", 11) == 0) {
         /* Inside a container whose own /proc is masked the kernel allows no new one. */
         l->stage.has_proc = false;
         (void)snprintf(why, why_size, "sandboxes have no /proc: this host's is masked");
-        rc = probe(l, err);
+        rc = launcher_probe(l, err);
     }
     if (rc == 0)
         try_lean(l);
@@ -451,10 +491,10 @@ static int configure(struct launcher *l, struct unpack *u, char *why, size_t why
     return rc;
 }
 
-static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u) {
-    char why[256];
+static void launcher_on_config(struct launcher *l, struct wire_frame *f, struct unpack *u) {
+    char why[640];
     struct err err = {0};
-    if (configure(l, u, why, sizeof(why), &err) < 0) {
+    if (launcher_configure(l, u, why, sizeof(why), &err) < 0) {
         log_error("sandbox.config", "error", err.message);
         reply_failed(l, f->id, &err);
         return;
@@ -468,7 +508,7 @@ static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u
     struct buf b;
     buf_init(&b, 4096);
     pack_sandbox_features(&b, &features);
-    reply(l, SANDBOX_FEATURES, f->id, &b);
+    launcher_reply(l, SANDBOX_FEATURES, f->id, &b);
     buf_finish(&b);
 }
 
@@ -476,7 +516,7 @@ static void on_config(struct launcher *l, struct wire_frame *f, struct unpack *u
 
 static struct launched *find_warm(struct launcher *l, enum box_ahead ahead) {
     for (size_t i = 0; l->nwarm[ahead] > 0 && i < l->nboxes; i++)
-        if (l->boxes[i].state == STATE_WARM && l->boxes[i].ahead == ahead)
+        if (l->boxes[i].state == LAUNCHED_WARM && l->boxes[i].ahead == ahead)
             return &l->boxes[i];
     return NULL;
 }
@@ -488,15 +528,12 @@ static int take_box(struct launcher *l, const struct sandbox_spec *spec, struct 
     struct launched *s = plain ? find_warm(l, BOX_LOCKED) : NULL;
     l->wanted = plain ? BOX_LOCKED : BOX_BLANK;
     int rc = 0;
-    if (!s && *spec->root == 0 && (s = find_warm(l, BOX_BLANK))) {
-        rc = check_room(l, err);
-        l->nused += rc == 0;
-    } else if (!s) {
-        rc = spawn(l, spec->root, BOX_NOW, &s, err);
-    }
+    if (!s && *spec->root == 0 && (s = find_warm(l, BOX_BLANK)))
+        rc = launcher_check_room(l, err);
+    else if (!s)
+        rc = launcher_spawn(l, spec->root, BOX_NOW, &s, err);
     if (rc < 0)
         return rc;
-    l->nwarm[s->ahead]--;
     *ret = s;
     return 0;
 }
@@ -516,8 +553,9 @@ static int clone_binds(struct launcher *l, const struct launched *s,
 }
 
 /* Limits from outside, then the spec itself, which init carries out. */
-static int hand_out(struct launcher *l, struct launched *s, const struct sandbox_spec *spec,
-                    struct wire_frame *f, struct err *err) {
+static int launcher_hand_out(struct launcher *l, struct launched *s,
+                             const struct sandbox_spec *spec, struct wire_frame *f,
+                             struct err *err) {
     int trees[SANDBOX_BINDS_MAX];
     for (size_t i = 0; i < SANDBOX_BINDS_MAX; i++)
         trees[i] = -1;
@@ -528,7 +566,7 @@ static int hand_out(struct launcher *l, struct launched *s, const struct sandbox
     if (rc == 0)
         rc = clone_binds(l, s, spec, f, trees, err);
     if (rc == 0) {
-        uint8_t limited = wall_on(WALL_CGROUP) && (l->cgroups.controllers & SANDBOX_HAS_MEMORY);
+        uint8_t limited = wall_on(WALL_CGROUP) && cgroups_bound_memory(&l->cgroups);
         struct wire_out out = {.type = INIT_SETUP,
                                .pieces = {{&limited, 1}, {f->data, f->len}},
                                .fds = trees,
@@ -541,39 +579,41 @@ static int hand_out(struct launcher *l, struct launched *s, const struct sandbox
     return rc;
 }
 
-static int create(struct launcher *l, struct wire_frame *f, const struct sandbox_spec *spec,
-                  struct launched **ret, struct err *err) {
+static int launcher_create(struct launcher *l, struct wire_frame *f,
+                           const struct sandbox_spec *spec, struct launched **ret,
+                           struct err *err) {
     size_t n = strlen(spec->id);
     if (n == 0 || n >= SANDBOX_ID_MAX)
         return err_set(err, ERR_BAD_REQUEST, "a sandbox id has 1 to %d bytes", SANDBOX_ID_MAX - 1);
-    if (find(l, spec->id))
+    if (launcher_find(l, spec->id))
         return err_set(err, ERR_CONFLICT, "sandbox '%s' exists", spec->id);
     if (strlen(spec->hostname) > 63)
         return err_set(err, ERR_BAD_REQUEST, "a host name has at most 63 bytes");
-    struct launched *s;
-    int rc = take_box(l, spec, &s, err);
+    int rc = wall_on(WALL_DISK) ? sandbox_spec_check(spec, err) : 0;
     if (rc < 0)
         return rc;
-    rc = hand_out(l, s, spec, f, err);
-    s->state = STATE_DYING;
-    s->destroy_asked = false;
-    memcpy(s->id, spec->id, n + 1);
+    struct launched *s;
+    rc = take_box(l, spec, &s, err);
+    if (rc < 0)
+        return rc;
+    rc = launcher_hand_out(l, s, spec, f, err);
     if (rc < 0) {
-        s->id[0] = 0;
         kill_box(l, s);
+        launched_move(l, s, LAUNCHED_FAILED);
         return rc;
     }
-    s->state = STATE_LIVE;
+    memcpy(s->id, spec->id, n + 1);
+    launched_move(l, s, LAUNCHED_LIVE);
     *ret = s;
     return 0;
 }
 
-static void on_create(struct launcher *l, struct wire_frame *f, struct unpack *u) {
+static void launcher_on_create(struct launcher *l, struct wire_frame *f, struct unpack *u) {
     struct sandbox_spec spec;
     struct launched *s = NULL;
     struct err err = {0};
     unpack_sandbox_spec(u, &spec);
-    int rc = unpack_ok(u) ? create(l, f, &spec, &s, &err)
+    int rc = unpack_ok(u) ? launcher_create(l, f, &spec, &s, &err)
                           : err_set(&err, ERR_BAD_REQUEST, "malformed spec");
     if (rc < 0) {
         reply_failed(l, f->id, &err);
@@ -581,22 +621,23 @@ static void on_create(struct launcher *l, struct wire_frame *f, struct unpack *u
         struct buf b;
         buf_init(&b, 512);
         pack_str(&b, s->id);
-        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): set when create() succeeds
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): set when launcher_create() succeeds
         const int fds[2] = {s->box.channel, s->box.pidfd};
-        send_out(l, &(struct wire_out){.type = SANDBOX_CREATED,
-                                       .id = f->id,
-                                       .pieces = {{b.data, b.len}},
-                                       .fds = fds,
-                                       .nfds = 2});
+        launcher_send_out(l, &(struct wire_out){.type = SANDBOX_CREATED,
+                                                .id = f->id,
+                                                .pieces = {{b.data, b.len}},
+                                                .fds = fds,
+                                                .nfds = 2});
         buf_finish(&b);
         fd_close(&s->box.channel); /* the front's alone now: its end is the sandbox's end */
     }
     sandbox_spec_finish(&spec);
 }
 
-static int freeze(struct launcher *l, struct launched *s, bool on, struct err *err) {
+static int launcher_freeze(struct launcher *l, struct launched *s, bool on, struct err *err) {
     if (cgroup_slot_freeze(&l->cgroups, &s->slot, on)) {
-        s->frozen = on;
+        if (on != (s->state == LAUNCHED_FROZEN))
+            launched_move(l, s, on ? LAUNCHED_FROZEN : LAUNCHED_LIVE);
         return 0;
     }
     if (sys_pidfd_send_signal(s->box.pidfd, on ? SIGUSR1 : SIGUSR2) < 0)
@@ -604,20 +645,19 @@ static int freeze(struct launcher *l, struct launched *s, bool on, struct err *e
     return 0;
 }
 
-static void on_request(struct launcher *l, struct wire_frame *f, struct unpack *u) {
+static void launcher_on_request(struct launcher *l, struct wire_frame *f, struct unpack *u) {
     _cleanup_(free) char *id = unpack_strdup(u);
     struct err err = {0};
-    struct launched *s = unpack_ok(u) ? find(l, id) : NULL;
+    struct launched *s = unpack_ok(u) ? launcher_find(l, id) : NULL;
     if (!s) {
         (void)err_set(&err, ERR_NOT_FOUND, "no sandbox '%.*s'", SANDBOX_ID_MAX, id);
         reply_failed(l, f->id, &err);
         return;
     }
     if (f->type == SANDBOX_DESTROY) {
-        s->destroy_asked = true;
         s->destroy_id = f->id;
-        s->state = STATE_DYING;
-        kill_box(l, s); /* answered when it is gone */
+        kill_box(l, s);
+        launched_move(l, s, LAUNCHED_DESTROYING);
         return;
     }
     if (f->type == SANDBOX_STATS) {
@@ -626,29 +666,29 @@ static void on_request(struct launcher *l, struct wire_frame *f, struct unpack *
         cgroup_slot_stats(&l->cgroups, &s->slot, &st);
         buf_init(&b, 256);
         pack_sandbox_stats(&b, &st);
-        reply(l, SANDBOX_STATS_ARE, f->id, &b);
+        launcher_reply(l, SANDBOX_STATS_ARE, f->id, &b);
         buf_finish(&b);
         return;
     }
-    if (freeze(l, s, f->type == SANDBOX_PAUSE, &err) < 0)
+    if (launcher_freeze(l, s, f->type == SANDBOX_PAUSE, &err) < 0)
         reply_failed(l, f->id, &err);
     else
-        reply(l, SANDBOX_DONE, f->id, NULL);
+        launcher_reply(l, SANDBOX_DONE, f->id, NULL);
 }
 
-static void on_frame(struct launcher *l, struct wire_frame *f) {
+static void launcher_on_frame(struct launcher *l, struct wire_frame *f) {
     struct unpack u;
     struct err err;
     unpack_init(&u, f->data, f->len);
     if (f->type == SANDBOX_CONFIG) {
-        on_config(l, f, &u);
+        launcher_on_config(l, f, &u);
     } else if (!l->configured) {
         (void)err_set(&err, ERR_PROTOCOL, "the first message must be the configuration");
         reply_failed(l, f->id, &err);
     } else if (f->type == SANDBOX_CREATE) {
-        on_create(l, f, &u);
+        launcher_on_create(l, f, &u);
     } else if (f->type >= SANDBOX_DESTROY && f->type <= SANDBOX_STATS) {
-        on_request(l, f, &u);
+        launcher_on_request(l, f, &u);
     } else {
         (void)err_set(&err, ERR_PROTOCOL, "unknown message %d", f->type);
         reply_failed(l, f->id, &err);
@@ -687,10 +727,10 @@ static void delay_refill(struct launcher *l, int ms) {
     l->refill_at_ns = MAX(l->refill_at_ns, l->busy_ns + ms * INT64_C(1000000));
 }
 
-static void refill(struct launcher *l, enum box_ahead ahead) {
+static void launcher_refill(struct launcher *l, enum box_ahead ahead) {
     struct launched *s;
     struct err err;
-    l->refill_failed = spawn(l, "", ahead, &s, &err) < 0;
+    l->refill_failed = launcher_spawn(l, "", ahead, &s, &err) < 0;
     if (!l->refill_failed)
         return;
     if (err.code != ERR_LIMIT) {
@@ -700,20 +740,20 @@ static void refill(struct launcher *l, enum box_ahead ahead) {
     delay_refill(l, 1000);
 }
 
-static void drain(struct launcher *l) {
+static void launcher_drain(struct launcher *l) {
     struct wire_frame f;
     struct err err;
     int rc;
     while ((rc = wire_next(&l->reader, &f, &err)) == 1)
-        on_frame(l, &f);
+        launcher_on_frame(l, &f);
     if (rc < 0) {
         log_error("sandbox.control", "error", err.message);
-        leave(l, 1);
+        launcher_leave(l, 1);
     }
     delay_refill(l, REFILL_QUIET_MS);
 }
 
-static int prepare(struct launcher *l) {
+static int launcher_prepare(struct launcher *l) {
     /* At 0 the kernel writes no core file, but still starts a handler that reads cores from a pipe,
      * outside; at 1 neither. Here, because sandboxes cannot change it any more. */
     struct rlimit files, core = {1, 1};
@@ -738,13 +778,13 @@ static int prepare(struct launcher *l) {
     return fd_set_nonblock(l->control, true) < 0 || fd_set_cloexec(l->control, true) < 0 ? -1 : 0;
 }
 
-static void on_signals(struct launcher *l) {
+static void launcher_on_signals(struct launcher *l) {
     struct signalfd_siginfo si[16];
     ssize_t n = read(l->signals, si, sizeof(si));
     for (ssize_t i = 0; i < n / (ssize_t)sizeof(si[0]); i++)
         if (si[i].ssi_signo != SIGCHLD)
-            leave(l, 0);
-    reap(l);
+            launcher_leave(l, 0);
+    launcher_reap(l);
     delay_refill(l, REFILL_QUIET_MS);
 }
 
@@ -753,7 +793,7 @@ int launcher_run(int control) {
     l = (struct launcher){
         .control = control, .janitor = -1, .stage = {.binder = -1}, .netns = {.maker = -1}};
     wire_reader_init(&l.reader, SANDBOX_CONTROL_MAX);
-    if (prepare(&l) < 0) {
+    if (launcher_prepare(&l) < 0) {
         log_error("sandbox.start", "error", strerror(errno));
         return 1;
     }
@@ -765,16 +805,16 @@ int launcher_run(int control) {
         struct timespec t = {.tv_sec = in_ns / 1000000000, .tv_nsec = in_ns % 1000000000};
         int n = ppoll(p, 2, in_ns < 0 ? NULL : &t, NULL);
         if (n < 0 && errno != EINTR)
-            leave(&l, 1);
+            launcher_leave(&l, 1);
         if (n == 0 && need != NEED_NOTHING)
-            refill(&l, need == NEED_LOCKED ? BOX_LOCKED : BOX_BLANK);
+            launcher_refill(&l, need == NEED_LOCKED ? BOX_LOCKED : BOX_BLANK);
         if (n > 0 && p[1].revents)
-            on_signals(&l);
+            launcher_on_signals(&l);
         struct err err;
         if (n > 0 && p[0].revents) {
             if (wire_recv(&l.reader, control, &err) < 0)
-                leave(&l, 0); /* the front is gone */
-            drain(&l);
+                launcher_leave(&l, 0); /* the front is gone */
+            launcher_drain(&l);
         }
     }
 }

@@ -15,6 +15,7 @@
 #include <linux/capability.h>
 #include <linux/seccomp.h>
 #include <linux/securebits.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@ static const char *const allowed[] = {
     "chdir",
     "chmod",
     "chown",
+    "chroot", /* init's: a guest lacks the capability */
     "clock_getres",
     "clock_gettime",
     "clock_nanosleep",
@@ -311,17 +313,36 @@ static const char *const allowed[] = {
 
 enum { TTY_STI = 0x5412, TTY_LINUX = 0x541C };
 
+/* TCP and UDP, and no other protocol of the Internet: each is kernel code of its own that hardly
+ * any program needs (MPTCP, UDP-Lite, SCTP, DCCP). The type is looked at too, because protocol 0
+ * means whichever a type has. */
+static void add_socket_rules(struct filter *f) {
+    enum { TYPE = 15 }; /* beside it SOCK_CLOEXEC and SOCK_NONBLOCK */
+    static const uint64_t families[] = {AF_INET, AF_INET6};
+    static const uint64_t kinds[][2] = {
+        {SOCK_STREAM, 0}, {SOCK_STREAM, IPPROTO_TCP}, {SOCK_DGRAM, 0}, {SOCK_DGRAM, IPPROTO_UDP}};
+    for (size_t i = 0; i < ARRAY_LEN(families); i++) {
+        for (size_t k = 0; k < ARRAY_LEN(kinds); k++)
+            filter_allow_if(f, SCMP_SYS(socket),
+                            FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, families[i]),
+                                        SCMP_A1(SCMP_CMP_MASKED_EQ, TYPE, kinds[k][0]),
+                                        SCMP_A2(SCMP_CMP_EQ, kinds[k][1])));
+        /* What programs try first if the kernel has it: this makes them fall back. */
+        filter_refuse(
+            f, SCMP_SYS(socket), EPROTONOSUPPORT,
+            FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, families[i]), SCMP_A2(SCMP_CMP_GT, IPPROTO_UDP)));
+    }
+    filter_allow_if(f, SCMP_SYS(socket), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, AF_UNIX)));
+    filter_allow_if(f, SCMP_SYS(socket),
+                    FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, 0)));
+    filter_refuse(f, SCMP_SYS(socket), EAFNOSUPPORT, FILTER_ARGS(SCMP_A0(SCMP_CMP_GT, AF_NETLINK)));
+}
+
 static void add_argument_rules(struct filter *f) {
     filter_allow_if(f, SCMP_SYS(clone),
                     FILTER_ARGS(SCMP_A0(SCMP_CMP_MASKED_EQ, NEW_NAMESPACES, 0)));
     filter_allow(f, (const int[]){SCMP_SYS(ioctl)}, 1);
-    static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        filter_allow_if(f, SCMP_SYS(socket),
-                        FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, (uint64_t)families[i])));
-    filter_allow_if(f, SCMP_SYS(socket),
-                    FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, AF_NETLINK), SCMP_A2(SCMP_CMP_EQ, 0)));
-    filter_refuse(f, SCMP_SYS(socket), EAFNOSUPPORT, FILTER_ARGS(SCMP_A0(SCMP_CMP_GT, AF_NETLINK)));
+    add_socket_rules(f);
     filter_allow_if(f, SCMP_SYS(prlimit64), FILTER_ARGS(SCMP_A0(SCMP_CMP_EQ, 0)));
     filter_allow(f, (const int[]){SCMP_SYS(setrlimit)}, 1);
     static const uint64_t personas[] = {0, 0x0008, 0x20000, 0x20008, 0xffffffff};
@@ -421,7 +442,7 @@ struct tree {
     uint8_t verdicts[CALLS];
 };
 
-static void emit(struct tree *t, struct sock_filter f) {
+static void lockdown_emit(struct tree *t, struct sock_filter f) {
     assert(t->n < TREE_MAX);
     t->code[t->n++] = f;
 }
@@ -433,12 +454,13 @@ static void emit_ranges(struct tree *t, size_t lo, size_t hi) {
     if (lo == hi) {
         uint8_t v = t->verdicts[lo];
         /* The jump's length is filled in when the tree's is known. */
-        emit(t, v == VERDICT_ARGS ? (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, 0)
-                                  : (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, actions[v]));
+        lockdown_emit(t, v == VERDICT_ARGS
+                             ? (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, 0)
+                             : (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, actions[v]));
         return;
     }
     size_t mid = (lo + hi + 1) / 2, at = t->n;
-    emit(t, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, t->starts[mid], 0, 0));
+    lockdown_emit(t, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, t->starts[mid], 0, 0));
     emit_ranges(t, lo, mid - 1);
     t->code[at].jt = (uint8_t)(t->n - at - 1);
     emit_ranges(t, mid, hi);
@@ -446,7 +468,7 @@ static void emit_ranges(struct tree *t, size_t lo, size_t hi) {
 
 /* Puts the tree before the program that looks at arguments (and kills x32 calls, which are past the
  * tree's end). */
-static void add_tree(struct sock_fprog *p) {
+static void lockdown_add_tree(struct sock_fprog *p) {
     static struct tree t;
     uint8_t all[CALLS];
     size_t ranges = 0;
@@ -458,13 +480,14 @@ static void add_tree(struct sock_fprog *p) {
         }
     t.starts[ranges] = CALLS;
     t.verdicts[ranges++] = VERDICT_ARGS;
-    emit(&t, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-                                          offsetof(struct seccomp_data, arch)));
+    lockdown_emit(&t, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                                   offsetof(struct seccomp_data, arch)));
     /* 32-bit calls would need a list of their own. */
-    emit(&t, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0));
-    emit(&t, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
-    emit(&t,
-         (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
+    lockdown_emit(
+        &t, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 1, 0));
+    lockdown_emit(&t, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+    lockdown_emit(&t, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                                   offsetof(struct seccomp_data, nr)));
     emit_ranges(&t, 0, ranges - 1);
     for (size_t i = 0; i < t.n; i++)
         if (t.code[i].code == (BPF_JMP | BPF_JA))
@@ -477,12 +500,12 @@ static void add_tree(struct sock_fprog *p) {
     p->len = (unsigned short)(p->len + t.n);
 }
 
-static int build_filter(struct sock_fprog *ret, struct err *err) {
+static int lockdown_build_filter(struct sock_fprog *ret, struct err *err) {
     struct filter *f = filter_create(FILTER_EPERM);
     add_argument_rules(f);
     int rc = export_filter(f, ret, err);
     if (rc == 0)
-        add_tree(ret);
+        lockdown_add_tree(ret);
     return rc;
 }
 
@@ -523,7 +546,7 @@ static int build_no_suid(struct sock_fprog *ret, struct err *err) {
 int lockdown_init(struct lockdown *l, struct err *err) {
     *l = (struct lockdown){0};
     l->landlock_abi = landlock_version();
-    int rc = build_filter(&l->filter, err);
+    int rc = lockdown_build_filter(&l->filter, err);
     return rc < 0 ? rc : build_no_suid(&l->no_suid, err);
 }
 

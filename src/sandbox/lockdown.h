@@ -17,7 +17,10 @@ struct lockdown {
 
 int lockdown_init(struct lockdown *l, struct err *err);
 
-enum { CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7 }; /* KILL, SETGID, SETUID */
+enum {
+    CAPS_INIT = 1 << 5 | 1 << 6 | 1 << 7, /* KILL, SETGID, SETUID */
+    CAPS_VIEW = 1 << 18,                  /* SYS_CHROOT: see struct init_options */
+};
 #ifdef CAY_TEST_WALLS
 /* Without the wall WALL_CAPS: what a guest holds if nothing is dropped. */
 int lockdown_raise_ambient(void);

@@ -18,7 +18,7 @@
 enum { MAKER_NICE = 10 };
 
 /* The caller is in the new one afterwards. */
-static int make(struct err *err) {
+static int netns_make(struct err *err) {
     if (unshare(CLONE_NEWNET) < 0)
         return err_sys(err, "new network namespace");
     _cleanup_(close) int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -29,7 +29,7 @@ static int make(struct err *err) {
     return 0;
 }
 
-static int current(const struct netns *s, int *ret_fd, struct err *err) {
+static int netns_current(const struct netns *s, int *ret_fd, struct err *err) {
     int fd = openat(s->proc, "self/ns/net", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open the network namespace");
@@ -54,7 +54,7 @@ static _Noreturn void maker_main(struct netns *s, int socket) {
     while (wire_read(&r, socket, &f, &err) == 1) {
         wire_frame_finish(&f);
         _cleanup_(close) int fd = -1;
-        (void)(make(&err) == 0 && current(s, &fd, &err) == 0);
+        (void)(netns_make(&err) == 0 && netns_current(s, &fd, &err) == 0);
         struct wire_out out = {.fds = &fd, .nfds = fd >= 0 ? 1 : 0};
         /* Or the last one would be kept by being the maker's. */
         if (netns_leave(s, &err) < 0 || wire_send(socket, &out) < 0)
@@ -63,7 +63,7 @@ static _Noreturn void maker_main(struct netns *s, int socket) {
     _exit(0);
 }
 
-static void ask(struct netns *s) {
+static void netns_ask(struct netns *s) {
     struct wire_out out = {0};
     while (s->maker >= 0 && s->asked < NETNS_STOCK && wire_try_send(s->maker, &out) > 0)
         s->asked++;
@@ -100,12 +100,12 @@ int netns_start_maker(struct netns *s, struct err *err) {
     wire_reader_init(&s->reader, 0);
     s->maker = pair[0];
     s->maker_pid = pid;
-    ask(s);
+    netns_ask(s);
     return 0;
 }
 
 /* One that was made ahead, or -1. */
-static int take(struct netns *s) {
+static int netns_take(struct netns *s) {
     struct wire_frame f;
     struct err err;
     int rc = s->maker < 0 ? 0 : wire_next(&s->reader, &f, &err);
@@ -118,7 +118,7 @@ static int take(struct netns *s) {
     s->asked--;
     if (fd < 0)
         drop_maker(s);
-    ask(s);
+    netns_ask(s);
     return fd;
 }
 
@@ -126,9 +126,9 @@ int netns_open(struct netns *s, int proc, struct err *err) {
     *s = (struct netns){.proc = proc, .own = -1, .maker = -1};
     if (!wall_on(WALL_NET))
         return 0;
-    int rc = make(err);
+    int rc = netns_make(err);
     if (rc == 0)
-        rc = current(s, &s->own, err);
+        rc = netns_current(s, &s->own, err);
     return rc < 0 ? rc : netns_start_maker(s, err);
 }
 
@@ -137,10 +137,10 @@ int netns_enter(struct netns *s, int *ret_fd, struct err *err) {
         *ret_fd = -1;
         return 0;
     }
-    _cleanup_(close) int fd = take(s);
+    _cleanup_(close) int fd = netns_take(s);
     if (fd < 0) {
-        int rc = make(err);
-        return rc < 0 ? rc : current(s, ret_fd, err);
+        int rc = netns_make(err);
+        return rc < 0 ? rc : netns_current(s, ret_fd, err);
     }
     if (setns(fd, CLONE_NEWNET) < 0)
         return err_sys(err, "enter a network namespace");

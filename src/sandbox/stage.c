@@ -21,11 +21,19 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 enum { BIND_REQUEST = 1, BIND_OK, BIND_ERROR, BIND_FRAME_MAX = 4096 };
 
 #define RO_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+#define PRIVATE  (1UL << 18)
+#define SLAVE    (1UL << 19)
+#define REC      16384UL
+
+/* Terminals of one sandbox: not so few that a multiplexer does not work, not more than anybody
+ * needs. */
+enum { TERMINALS_MIN = 4, TERMINALS_MAX = 64 };
 
 static int write_file(int dirfd, const char *path, const char *text, struct err *err) {
     _cleanup_(close) int fd = openat(dirfd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -36,7 +44,7 @@ static int write_file(int dirfd, const char *path, const char *text, struct err 
     return 0;
 }
 
-static int write_proc(const char *path, const char *text, struct err *err) {
+static int stage_write_proc(const char *path, const char *text, struct err *err) {
     _cleanup_(close) int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(err, "open %s", path);
@@ -71,7 +79,7 @@ static int bind_ro(const char *from, const char *to, struct err *err) {
 }
 
 /* Directories of `from` are bound, links copied; files on the top level are left out. */
-static int add_entry(const char *from, const char *name, struct err *err) {
+static int stage_add_entry(const char *from, const char *name, struct err *err) {
     _cleanup_(free) char *path = path_join(from, name);
     struct stat st;
     if (lstat(path, &st) < 0)
@@ -203,7 +211,7 @@ static int fill_template(const struct stage *s, const char *from, struct err *er
         static const char *const system_dirs[] = {"usr",   "bin",   "sbin",  "lib",
                                                   "lib32", "lib64", "libx32"};
         for (size_t i = 0; rc == 0 && i < ARRAY_LEN(system_dirs); i++)
-            rc = add_entry("/", system_dirs[i], err);
+            rc = stage_add_entry("/", system_dirs[i], err);
         if (rc == 0)
             rc = add_etc(err);
     } else {
@@ -212,7 +220,7 @@ static int fill_template(const struct stage *s, const char *from, struct err *er
             return err_sys(err, "root %s", from);
         for (struct dirent *e; rc == 0 && (e = readdir(d));)
             if (e->d_name[0] != '.' && !is_ours(e->d_name))
-                rc = add_entry(from, e->d_name, err);
+                rc = stage_add_entry(from, e->d_name, err);
         closedir(d);
     }
     for (size_t i = 0; rc == 0 && i < ARRAY_LEN(dirs); i++) {
@@ -344,13 +352,13 @@ static int make_userns(const struct stat *st, gid_t gid, uid_t uid, struct err *
     char path[64], map[96];
     (void)snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
     (void)snprintf(map, sizeof(map), "%u %u 1", st->st_uid, uid);
-    rc = write_proc(path, map, err);
+    rc = stage_write_proc(path, map, err);
     (void)snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)pid);
     int n = snprintf(map, sizeof(map), "%u %u 1\n", gid, uid);
     if (st->st_gid != gid)
         (void)snprintf(map + n, sizeof(map) - (size_t)n, "%u %u 1\n", st->st_gid, uid - 1);
     if (rc == 0)
-        rc = write_proc(path, map, err);
+        rc = stage_write_proc(path, map, err);
     (void)snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
     int ns = rc == 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (rc == 0 && ns < 0)
@@ -423,14 +431,39 @@ static gid_t group_for(const struct stat *st) {
     return own == 0 ? NO_GROUP : own;
 }
 
+/* The file systems that people meet: by the kernel's number of the type. */
+static const char *file_system(int fd, char *number, size_t size) {
+    static const struct {
+        unsigned long type;
+        const char *name;
+    } known[] = {{0x01021994, "tmpfs"}, {0x858458f6, "ramfs"},   {0x6969, "nfs"},
+                 {0x65735546, "fuse"},  {0x794c7630, "overlay"}, {0x01021997, "9p"},
+                 {0x4d44, "vfat"},      {0xff534d42, "cifs"},    {0x2fc12fc1, "zfs"}};
+    struct statfs st;
+    if (fstatfs(fd, &st) < 0)
+        return "unknown";
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (known[i].type == ((unsigned long)st.f_type & 0xffffffff))
+            return known[i].name;
+    (void)snprintf(number, size, "%#lx", (unsigned long)st.f_type);
+    return number;
+}
+
 static int map_owner(int tree, const struct stat *st, uid_t uid, struct err *err) {
     _cleanup_(close) int ns = make_userns(st, group_for(st), uid, err);
     if (ns < 0)
         return -ERR_IO;
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)ns};
-    if (sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0)
+    if (sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) == 0)
+        return 0;
+    if (errno != EINVAL)
         return err_sys(err, "map the owner of a bind");
-    return 0;
+    char number[32];
+    return err_set(err, ERR_UNSUPPORTED,
+                   "this kernel cannot map the owner of files on a file system of type %s, or on "
+                   "one that is mounted below it: bind it read-only, bind a folder of another file "
+                   "system (ext4, xfs), or run cay as the owner of the folder instead of root",
+                   file_system(tree, number, sizeof(number)));
 }
 
 static int bind_tree(const struct stage *s, int fd, bool rw, uid_t uid, int *ret_fd,
@@ -457,6 +490,8 @@ static int bind_tree(const struct stage *s, int fd, bool rw, uid_t uid, int *ret
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
     if (!rw)
         attr.attr_set |= MOUNT_ATTR_RDONLY;
+    if (wall_on(WALL_PRIVATE))
+        attr.propagation = PRIVATE;
     if (sys_mount_setattr(tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attr) < 0)
         return err_sys(err, "bind: set its attributes");
     if (s->root) {
@@ -560,13 +595,13 @@ int stage_clone_bind(struct stage *s, int dirfd, bool rw, uid_t uid, struct err 
 
 static int own_userns(const struct stage *s, struct err *err) {
     char map[64];
-    int rc = write_proc("/proc/self/setgroups", "deny", err);
+    int rc = stage_write_proc("/proc/self/setgroups", "deny", err);
     (void)snprintf(map, sizeof(map), "%u %u 1", s->uid, s->uid);
     if (rc == 0)
-        rc = write_proc("/proc/self/uid_map", map, err);
+        rc = stage_write_proc("/proc/self/uid_map", map, err);
     (void)snprintf(map, sizeof(map), "%u %u 1", s->gid, s->gid);
     if (rc == 0)
-        rc = write_proc("/proc/self/gid_map", map, err);
+        rc = stage_write_proc("/proc/self/gid_map", map, err);
     return rc;
 }
 
@@ -578,13 +613,17 @@ static int enter_namespaces(struct stage *s, struct err *err) {
     int rc = s->root ? 0 : own_userns(s, err);
     if (rc < 0)
         return rc;
-    if (mount(NULL, "/", NULL, 16384 | (1 << 19) /* MS_REC | MS_SLAVE */, NULL) < 0)
+    /* The binder sees what is mounted on the host later, so that it can be bound. What sandboxes
+     * are made of stays as it is: there a new mount would be as writable as it is on the host. */
+    if (mount(NULL, "/", NULL, REC | SLAVE, NULL) < 0)
         return err_sys(err, "stop mounts from spreading to the host");
     rc = start_binder(s, err);
     if (rc < 0)
         return rc;
     if (unshare(CLONE_NEWNS) < 0)
         return err_sys(err, "new mount namespace");
+    if (wall_on(WALL_PRIVATE) && mount(NULL, "/", NULL, REC | PRIVATE, NULL) < 0)
+        return err_sys(err, "stop mounts of the host from spreading");
     return 0;
 }
 
@@ -642,6 +681,22 @@ int stage_make_proc(const struct stage *s, pid_t pid, int *ret_fd, struct err *e
     return 0;
 }
 
+static unsigned terminals_for(uint32_t boxes) {
+    static const char *const files[] = {"/proc/sys/kernel/pty/max", "/proc/sys/kernel/pty/reserve"};
+    long have[2] = {4096, 1024}; /* what the kernel begins with */
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        char text[32];
+        _cleanup_(close) int fd = open(files[i], O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        if (n > 0) {
+            text[n] = 0;
+            have[i] = strtol(text, NULL, 10);
+        }
+    }
+    long share = (have[0] - have[1]) / (long)MAX(boxes, 1U);
+    return (unsigned)MIN(MAX(share, TERMINALS_MIN), TERMINALS_MAX);
+}
+
 int stage_open(struct stage *s, const struct sandbox_config *config, struct err *err) {
     *s = (struct stage){.has_proc = true,
 
@@ -651,6 +706,7 @@ int stage_open(struct stage *s, const struct sandbox_config *config, struct err 
                         .proc = -1,
                         .full = -1,
                         .bare = -1,
+                        .terminals = terminals_for(config->max),
                         .binder = -1};
     (void)umask(022);
     int rc = enter_namespaces(s, err);

@@ -15,11 +15,12 @@ struct stage {
     bool has_proc; /* sandboxes get a /proc; false where the kernel refuses (see the launcher) */
     uid_t uid;
     gid_t gid;
-    int proc;   /* the host's /proc: pids are those of the launcher's namespace */
-    int full;   /* the mount namespace that has the templates, where the launcher is */
-    int bare;   /* one with the same root and nothing else, for sandboxes to be copies of */
-    bool lean;  /* that is done: the kernel can (Linux 6.17), and allows a /proc */
-    int binder; /* socket */
+    int proc;           /* the host's /proc: pids are those of the launcher's namespace */
+    int full;           /* the mount namespace that has the templates, where the launcher is */
+    int bare;           /* one with the same root and nothing else, for sandboxes to be copies of */
+    bool lean;          /* that is done: the kernel can (Linux 6.17), and allows a /proc */
+    unsigned terminals; /* for each sandbox: its share of what the machine has */
+    int binder;         /* socket */
     pid_t binder_pid;
     char **names; /* root kinds; names[0] is "" */
     size_t nroots;

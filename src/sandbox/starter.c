@@ -22,7 +22,7 @@
 enum { CONTROL = 3, GROUP_END_MS = 1000, PAUSE_MS = 100 };
 
 /* A descriptor, or -1 at the end of the socket. */
-static int receive(int socket) {
+static int starter_receive(int socket) {
     for (;;) {
         union {
             char space[CMSG_SPACE(sizeof(int))];
@@ -50,14 +50,14 @@ static int receive(int socket) {
 }
 
 /* What became of the one who takes requests. */
-enum outcome { OUTCOME_LAUNCH, OUTCOME_END, OUTCOME_ALONE };
+enum starter_outcome { OUTCOME_LAUNCH, OUTCOME_END, OUTCOME_ALONE };
 
 static int open_self(void) {
     return (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
 
 /* Forks a launcher for each descriptor that comes; in the launcher it returns OUTCOME_LAUNCH. */
-static enum outcome serve(int socket, int watcher) {
+static enum starter_outcome starter_serve(int socket, int watcher) {
     /* Launchers that end are nobody's business here: the front sees the end of their channel. */
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct sigaction dfl = {.sa_handler = SIG_DFL};
@@ -72,7 +72,7 @@ static enum outcome serve(int socket, int watcher) {
             (void)sigaction(SIGCHLD, &dfl, NULL);
             return OUTCOME_ALONE;
         }
-        int fd = receive(socket);
+        int fd = starter_receive(socket);
         if (fd < 0)
             return OUTCOME_END;
         pid_t pid = fork();
@@ -117,7 +117,7 @@ int starter_run(int socket) {
         int self = open_self();
         pid_t other = fork();
         if (other == 0) {
-            enum outcome outcome = serve(socket, self);
+            enum starter_outcome outcome = starter_serve(socket, self);
             if (outcome == OUTCOME_LAUNCH)
                 return CONTROL;
             if (outcome == OUTCOME_END)
@@ -135,7 +135,8 @@ int starter_run(int socket) {
         ;
     /* The front made a group for its isolates, and has no longer the right to remove it. */
     struct cgroups groups;
-    cgroups_open_gently(&groups, front);
+    char why[128];
+    cgroups_open(&groups, "", front, why, sizeof(why));
     cgroups_sweep_own(&groups, GROUP_END_MS);
     _exit(0);
 }

@@ -5,9 +5,9 @@
 #include <string.h>
 
 static const char *names[WALL_COUNT] = {
-    "seccomp", "landlock", "caps",  "nnp",  "dumpable", "uid",    "readonly",
-    "hidepid", "mask",     "net",   "disk", "inodes",   "cgroup", "rlimit",
-    "close",   "env",      "watch", "suid", "lean",
+    "seccomp", "landlock", "caps",    "nnp",       "dumpable", "uid",    "readonly", "hidepid",
+    "mask",    "net",      "disk",    "inodes",    "cgroup",   "rlimit", "close",    "env",
+    "watch",   "suid",     "sockets", "terminals", "private",  "view",   "lean",
 };
 static bool off[WALL_COUNT];
 

@@ -20,11 +20,15 @@ enum wall {
     WALL_INODES, /* its number of files */
     WALL_CGROUP,
     WALL_RLIMIT,
-    WALL_CLOSE, /* no inherited descriptors */
-    WALL_ENV,   /* clean environment */
-    WALL_WATCH, /* init's memory watch where no memory cgroup is */
-    WALL_SUID,  /* no setuid bits on writable binds */
-    WALL_LEAN,  /* no wall: without it sandboxes are made as on kernels before 6.17 */
+    WALL_CLOSE,     /* no inherited descriptors */
+    WALL_ENV,       /* clean environment */
+    WALL_WATCH,     /* init's memory watch where no memory cgroup is */
+    WALL_SUID,      /* no setuid bits on writable binds */
+    WALL_SOCKETS,   /* the cgroup bounds what TCP and UDP hold */
+    WALL_TERMINALS, /* its share of the machine's terminals */
+    WALL_PRIVATE,   /* what is mounted on the host later is not seen */
+    WALL_VIEW,      /* read-only commands have a root of their own, and init a capability for it */
+    WALL_LEAN,      /* no wall: without it sandboxes are made as on kernels before 6.17 */
     WALL_COUNT,
 };
 

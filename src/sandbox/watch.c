@@ -13,6 +13,7 @@
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,7 @@ enum {
     DYING_LOOKS = 20,      /* a process that was killed is given this long to be gone */
     MESSAGE_OVERHEAD = 128, /* of one in a System V queue */
     CHUNK = 32 * 1024,
+    SOCKET_BYTES = 128 * 1024, /* that a socket may have by force: a packet each way */
 };
 
 /* A process as it was last seen. */
@@ -128,6 +130,8 @@ static const struct {
              {AF_INET, IPPROTO_UDP},
              {AF_INET6, IPPROTO_UDP}};
 
+enum { TCP_FIRST = 1, TCP_END = 3 };
+
 int watch_diag(void) {
     return socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
 }
@@ -212,12 +216,14 @@ static void look_at_sockets(struct watch *w, int64_t until_ms) {
     bool first = true;
     while (w->o.diag >= 0 && (first || clock_mono_ms() < until_ms)) {
         first = false;
+        if (w->o.sockets_only && w->dump < TCP_FIRST)
+            w->dump = TCP_FIRST;
         if (!w->dumping)
             w->dumping = ask_for_sockets(w, w->dump);
         if (w->dumping && read_sockets(w))
             continue;
         w->dumping = false;
-        if (++w->dump < ARRAY_LEN(dumps))
+        if (++w->dump < (w->o.sockets_only ? TCP_END : ARRAY_LEN(dumps)))
             continue;
         w->dump = 0;
         w->sockets = w->sockets_so_far;
@@ -226,10 +232,43 @@ static void look_at_sockets(struct watch *w, int64_t until_ms) {
     }
 }
 
+/* How many TCP sockets the sandbox has: a look at each walks the tables of the whole machine. */
+static uint64_t count_tcp(void) {
+    static const char *const files[] = {"/proc/self/net/sockstat", "/proc/self/net/sockstat6"};
+    uint64_t total = 0;
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        char text[1024];
+        unsigned long long n = 0;
+        _cleanup_(close) int fd = open(files[i], O_RDONLY | O_CLOEXEC);
+        ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+        if (got < 0 && i == 0)
+            return UINT64_MAX; /* there is no /proc */
+        text[MAX(got, 0)] = 0;
+        const char *p = strstr(text, i == 0 ? "TCP: inuse " : "TCP6: inuse ");
+        if (p && sscanf(p, "%*s inuse %llu", &n) == 1)
+            total += n;
+    }
+    return total;
+}
+
+/* The control group refuses what goes beyond its limit for sockets, but for a packet each. */
+static size_t look_at_tcp(struct watch *w, pid_t ret_victims[WATCH_VICTIMS_MAX]) {
+    if (!w->dumping && w->dump == 0 && count_tcp() < w->o.limit_bytes / SOCKET_BYTES) {
+        w->sockets = 0;
+        return 0;
+    }
+    look_at_sockets(w, clock_mono_ms() + LOOK_MS);
+    if (MAX(w->sockets, w->sockets_so_far) <= w->o.limit_bytes)
+        return 0;
+    w->sockets = 0;
+    ret_victims[0] = WATCH_EVERYBODY;
+    return 1;
+}
+
 /* ---- processes ---- */
 
-static ssize_t read_file(const struct watch *w, pid_t pid, const char *name, char *out,
-                         size_t size) {
+static ssize_t watch_read_file(const struct watch *w, pid_t pid, const char *name, char *out,
+                               size_t size) {
     char path[64];
     (void)snprintf(path, sizeof(path), "%d/%s", (int)pid, name);
     _cleanup_(close) int fd = openat(w->o.proc, path, O_RDONLY | O_CLOEXEC);
@@ -240,7 +279,7 @@ static ssize_t read_file(const struct watch *w, pid_t pid, const char *name, cha
 }
 
 /* Whether its descriptors may be looked at: a process can make itself opaque. */
-static bool is_open(const struct watch *w, pid_t pid) {
+static bool watch_is_open(const struct watch *w, pid_t pid) {
     char path[64];
     (void)snprintf(path, sizeof(path), "%d/fd", (int)pid);
     _cleanup_(close) int fd = openat(w->o.proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -251,7 +290,7 @@ static uint64_t shared_bytes(const struct watch *w, pid_t pid) {
     char text[4096];
     unsigned long long kib;
     const char *p = NULL;
-    if (read_file(w, pid, "status", text, sizeof(text)) > 0)
+    if (watch_read_file(w, pid, "status", text, sizeof(text)) > 0)
         p = strstr(text, "\nRssShmem:");
     return p && sscanf(p, "\nRssShmem: %llu", &kib) == 1 ? kib * 1024 : 0;
 }
@@ -259,12 +298,12 @@ static uint64_t shared_bytes(const struct watch *w, pid_t pid) {
 static uint64_t own_bytes(const struct watch *w, pid_t pid) {
     char text[128];
     unsigned long long size, resident, shared;
-    if (read_file(w, pid, "statm", text, sizeof(text)) <= 0 ||
+    if (watch_read_file(w, pid, "statm", text, sizeof(text)) <= 0 ||
         sscanf(text, "%llu %llu %llu", &size, &resident, &shared) != 3 || resident < shared)
         return 0;
     uint64_t own = (resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
     /* Which memory an opaque one shares cannot be seen: it counts for all that it maps of it. */
-    return shared > 0 && !is_open(w, pid) ? own + shared_bytes(w, pid) : own;
+    return shared > 0 && !watch_is_open(w, pid) ? own + shared_bytes(w, pid) : own;
 }
 
 static int by_pid(const void *a, const void *b) {
@@ -435,7 +474,7 @@ static bool fair_bytes(const struct watch *w, pid_t pid, uint64_t *ret) {
     char text[2048];
     unsigned long long kib;
     const char *p = NULL;
-    if (read_file(w, pid, "smaps_rollup", text, sizeof(text)) > 0)
+    if (watch_read_file(w, pid, "smaps_rollup", text, sizeof(text)) > 0)
         p = strstr(text, "\nPss_Anon:");
     if (!p || sscanf(p, "\nPss_Anon: %llu", &kib) != 1)
         return false;
@@ -500,7 +539,7 @@ static void spread_charges(struct watch *w) {
 }
 
 /* The largest, until what they hold is enough. */
-static size_t choose(struct watch *w, uint64_t over, pid_t ret_victims[WATCH_VICTIMS_MAX]) {
+static size_t watch_choose(struct watch *w, uint64_t over, pid_t ret_victims[WATCH_VICTIMS_MAX]) {
     size_t n = 0;
     for (uint64_t freed = 0; freed < over && n < WATCH_VICTIMS_MAX;) {
         struct process *most = NULL;
@@ -527,6 +566,8 @@ struct watch *watch_create(const struct watch_options *options) {
     struct stat st;
     w->o = *options;
     w->pass = 2;
+    if (w->o.sockets_only)
+        return w;
     w->objects = mmap(NULL, OBJECTS * sizeof(struct object), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     _cleanup_(close) int fd = memfd_create("watch", MFD_CLOEXEC);
@@ -539,6 +580,8 @@ struct watch *watch_create(const struct watch_options *options) {
 }
 
 size_t watch_look(struct watch *w, pid_t ret_victims[WATCH_VICTIMS_MAX]) {
+    if (w->o.sockets_only)
+        return look_at_tcp(w, ret_victims);
     int64_t until_ms = clock_mono_ms() + LOOK_MS;
     list_processes(w);
     look_into_processes(w, until_ms);
@@ -551,12 +594,14 @@ size_t watch_look(struct watch *w, pid_t ret_victims[WATCH_VICTIMS_MAX]) {
     if (total <= limit)
         return 0;
     spread_charges(w);
-    size_t n = choose(w, total - limit, ret_victims);
+    size_t n = watch_choose(w, total - limit, ret_victims);
     if (rest > limit)
         drop_ipc();
     return n;
 }
 
 bool watch_is_idle(const struct watch *w) {
+    if (w->o.sockets_only)
+        return kill(-1, 0) < 0;
     return w->nprocesses == 0;
 }

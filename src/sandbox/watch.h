@@ -18,17 +18,21 @@ enum { WATCH_MS = 100, WATCH_VICTIMS_MAX = 64 };
 struct watch;
 
 struct watch_options {
-    int proc; /* a /proc in which nothing hides; borrowed, as are the others */
-    int disk; /* the sandbox's tmpfs, or -1 */
-    int diag; /* a socket that tells of sockets (watch_diag()), or -1 */
+    int proc;          /* a /proc in which nothing hides; borrowed, as are the others */
+    int disk;          /* the sandbox's tmpfs, or -1 */
+    int diag;          /* a socket that tells of sockets (watch_diag()), or -1 */
+    bool sockets_only; /* a control group counts the rest: only what TCP holds is looked at */
     uint64_t limit_bytes;
 };
+
+/* In place of a process: nobody knows who has the sockets, so all of them. */
+enum { WATCH_EVERYBODY = -1 };
 
 /* A descriptor for struct watch_options, made before the system call filter forbids it. -1 if this
  * kernel has none. */
 int watch_diag(void);
 struct watch *watch_create(const struct watch_options *options);
-/* Looks once more; returns how many processes must be killed. */
+/* Looks once more; returns how many processes must be killed (or one WATCH_EVERYBODY). */
 size_t watch_look(struct watch *w, pid_t ret_victims[WATCH_VICTIMS_MAX]);
 /* Whether the last look saw no process but init. */
 bool watch_is_idle(const struct watch *w);

@@ -27,7 +27,7 @@ static pid_t clone_sibling(void) {
     return (pid_t)syscall(SYS_clone, CLONE_PARENT, NULL, NULL, NULL, NULL);
 }
 
-static void close_all(const int *fds, size_t n) {
+static void spawn_main_close_all(const int *fds, size_t n) {
     for (size_t i = 0; i < n; i++)
         (void)close(fds[i]);
 }
@@ -43,8 +43,8 @@ static size_t take_fds(struct msghdr *msg, int fds[SPAWN_FDS_MAX]) {
 }
 
 /* Puts the plan together; false for a request that contradicts itself. */
-static bool read_request(const struct spawn_request *q, const int *fds, size_t nfds, char **argv,
-                         struct exec_plan *p) {
+static bool spawn_main_read_request(const struct spawn_request *q, const int *fds, size_t nfds,
+                                    char **argv, struct exec_plan *p) {
     if (!spawn_request_read(q, nfds, argv))
         return false;
     *p = (struct exec_plan){.argv = argv,
@@ -80,7 +80,7 @@ static bool serve_one(void) {
     struct spawn_answer a = {.error = EINVAL};
     size_t nfds = take_fds(&msg, fds);
     bool whole = n == (ssize_t)sizeof(q) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-    if (whole && read_request(&q, fds, nfds, argv, &plan)) {
+    if (whole && spawn_main_read_request(&q, fds, nfds, argv, &plan)) {
         pid_t pid = clone_sibling();
         if (pid == 0)
             exec_plan_run(&plan);
@@ -88,11 +88,11 @@ static bool serve_one(void) {
     }
     if (nfds > 0)
         (void)send(fds[0], &a, sizeof(a), MSG_NOSIGNAL | MSG_DONTWAIT);
-    close_all(fds, nfds);
+    spawn_main_close_all(fds, nfds);
     return true;
 }
 
-static enum outcome serve(int other) {
+static enum outcome spawn_main_serve(int other) {
     for (;;) {
         struct pollfd p[2] = {{.fd = SPAWN_SOCKET_FD, .events = POLLIN},
                               {.fd = other, .events = POLLIN}};
@@ -106,7 +106,7 @@ static enum outcome serve(int other) {
 }
 
 /* Until the one that serves is gone; the front may be the cause. */
-static enum outcome watch(int other) {
+static enum outcome spawn_main_watch(int other) {
     struct pollfd p = {.fd = other, .events = POLLIN};
     while (poll(&p, 1, -1) < 0 && errno == EINTR)
         continue;
@@ -119,7 +119,7 @@ static int pidfd_of(pid_t pid) {
 }
 
 /* Makes the one that watches; in it, *serving is false. The descriptor is the other one's. */
-static int pair(bool *serving) {
+static int spawn_main_pair(bool *serving) {
     pid_t front = getppid();
     int self = pidfd_of(getpid());
     pid_t pid = clone_sibling();
@@ -138,8 +138,8 @@ int main(void) {
     bool serving = true;
     (void)prctl(PR_SET_DUMPABLE, 0);
     for (;;) {
-        int other = pair(&serving);
-        enum outcome outcome = serving ? serve(other) : watch(other);
+        int other = spawn_main_pair(&serving);
+        enum outcome outcome = serving ? spawn_main_serve(other) : spawn_main_watch(other);
         if (outcome == OUTCOME_ENDED)
             return 0;
         (void)close(other);

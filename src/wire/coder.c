@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 #include <stdio.h>
@@ -135,10 +136,10 @@ const char *coder_type_name(enum coder_type type) {
     return (unsigned)type < CODER_TYPE_COUNT ? types[type].name : "error";
 }
 
-static int check_fields(const json_t *obj, const struct field *fields, const char *const *others,
-                        const char *what, struct err *err);
+static int coder_wire_check_fields(const json_t *obj, const struct field *fields,
+                                   const char *const *others, const char *what, struct err *err);
 
-static bool is_name(const json_t *v) {
+static bool coder_wire_is_name(const json_t *v) {
     const char *s = json_string_value(v);
     size_t n = json_string_length(v);
     if (!s || n > CODER_NAME_MAX)
@@ -156,14 +157,15 @@ static bool is_args(const json_t *v) {
 static bool is_usage(const json_t *v, struct err *err) {
     static const char *const others[] = {"cost_usd", NULL};
     const json_t *cost = json_object_get(v, "cost_usd");
-    return json_is_object(v) && check_fields(v, usage_fields, others, "usage", err) == 0 &&
+    return json_is_object(v) &&
+           coder_wire_check_fields(v, usage_fields, others, "usage", err) == 0 &&
            (!cost || (json_is_number(cost) && json_number_value(cost) >= 0));
 }
 
-static bool fits(const json_t *v, enum kind kind, struct err *err) {
+static bool coder_wire_fits(const json_t *v, enum kind kind, struct err *err) {
     switch (kind) {
     case KIND_NAME:
-        return is_name(v);
+        return coder_wire_is_name(v);
     case KIND_TEXT:
         return json_is_string(v) && json_string_length(v) <= CODER_TEXT_MAX;
     case KIND_COUNT:
@@ -181,8 +183,8 @@ static bool fits(const json_t *v, enum kind kind, struct err *err) {
 }
 
 /* Every field there, of its kind, and no other. */
-static int check_fields(const json_t *obj, const struct field *fields, const char *const *others,
-                        const char *what, struct err *err) {
+static int coder_wire_check_fields(const json_t *obj, const struct field *fields,
+                                   const char *const *others, const char *what, struct err *err) {
     size_t known = 0;
     for (const struct field *f = fields; f < fields + FIELDS_MAX && f->name; f++) {
         const json_t *v = json_object_get(obj, f->name);
@@ -190,7 +192,7 @@ static int check_fields(const json_t *obj, const struct field *fields, const cha
             continue;
         if (!v)
             return err_set(err, ERR_PROTOCOL, "%s lacks \"%s\"", what, f->name);
-        if (!fits(v, f->kind, err))
+        if (!coder_wire_fits(v, f->kind, err))
             return err_set(err, ERR_PROTOCOL, "\"%s\" of %s is not what it should be", f->name,
                            what);
         known++;
@@ -260,7 +262,7 @@ void coder_reader_destroy(struct coder_reader *r) {
     free(r);
 }
 
-static void tell(struct coder_reader *r, enum coder_type type, const json_t *json) {
+static void coder_wire_tell(struct coder_reader *r, enum coder_type type, const json_t *json) {
     _cleanup_(buf) struct buf text;
     buf_init(&text, CODER_LINE_MAX * 2);
     if (!json_dump(json, &text))
@@ -277,11 +279,11 @@ static int64_t since_start(const struct coder_reader *r) {
 }
 
 /* Keeps the count of what is told; the last event is told in any case. */
-static void deliver(struct coder_reader *r, enum coder_type type, const json_t *json) {
+static void coder_wire_deliver(struct coder_reader *r, enum coder_type type, const json_t *json) {
     bool last = type == CODER_DONE || type == CODER_FAILED;
     r->ended = r->ended || last;
     if (last || (r->events < r->opt.max_events && r->bytes < r->opt.max_bytes)) {
-        tell(r, type, json);
+        coder_wire_tell(r, type, json);
         return;
     }
     if (r->told_full)
@@ -293,7 +295,7 @@ static void deliver(struct coder_reader *r, enum coder_type type, const json_t *
                    r->opt.max_events, r->opt.max_bytes);
     _cleanup_(json) json_t *full = json_pack("{s:s,s:I,s:s}", "type", "error", "at",
                                              (json_int_t)since_start(r), "message", why.data);
-    tell(r, CODER_ERROR, full);
+    coder_wire_tell(r, CODER_ERROR, full);
 }
 
 /* An event of our own making; takes the fields. */
@@ -303,7 +305,7 @@ static void deliver_new(struct coder_reader *r, enum coder_type type, json_t *fi
         return;
     (void)json_object_set_new(json, "type", json_string(types[type].name));
     (void)json_object_set_new(json, "at", json_integer(since_start(r)));
-    deliver(r, type, json);
+    coder_wire_deliver(r, type, json);
 }
 
 /* --- lines of ours --- */
@@ -374,23 +376,23 @@ static int read_cay(struct coder_reader *r, const char *line, size_t len, struct
         type++;
     if (!name || type == CODER_TYPE_COUNT)
         return err_set(err, ERR_PROTOCOL, "a line has no type that is known");
-    if (!fits(json_object_get(json, "at"), KIND_COUNT, err))
+    if (!coder_wire_fits(json_object_get(json, "at"), KIND_COUNT, err))
         return err_set(err, ERR_PROTOCOL, "\"at\" of \"%s\" is not what it should be",
                        types[type].name);
-    rc = check_fields(json, types[type].fields, common, types[type].name, err);
+    rc = coder_wire_check_fields(json, types[type].fields, common, types[type].name, err);
     if (rc == 0)
         rc = check_reason(type, json, err);
     if (rc == 0)
         rc = check_order(r, type, json, err);
     if (rc == 0)
-        deliver(r, type, json);
+        coder_wire_deliver(r, type, json);
     return rc;
 }
 
 /* --- what is too long --- */
 
 /* Adds as much as fits into max bytes, as UTF-8; returns how many bytes of the text that was. */
-static size_t add_clean(struct buf *out, const char *text, size_t len, size_t max) {
+static size_t coder_wire_add_clean(struct buf *out, const char *text, size_t len, size_t max) {
     size_t i = 0;
     while (i < len) {
         size_t n = utf8_sequence(text + i, len - i);
@@ -403,26 +405,26 @@ static size_t add_clean(struct buf *out, const char *text, size_t len, size_t ma
     return i;
 }
 
-static json_t *cut_text(const char *text, size_t len, size_t max) {
+static json_t *coder_wire_cut_text(const char *text, size_t len, size_t max) {
     enum { NOTE_MAX = 48 };
     _cleanup_(buf) struct buf out;
     buf_init(&out, max);
-    if (add_clean(&out, text, len, max) < len) {
+    if (coder_wire_add_clean(&out, text, len, max) < len) {
         buf_clear(&out);
-        size_t used = add_clean(&out, text, len, max - NOTE_MAX);
+        size_t used = coder_wire_add_clean(&out, text, len, max - NOTE_MAX);
         (void)buf_addf(&out, " [%zu bytes left out]", len - used);
     }
     return json_stringn(out.data ? out.data : "", out.len);
 }
 
 json_t *coder_shorten_text(const char *text, size_t len) {
-    return cut_text(text, len, CODER_TEXT_MAX);
+    return coder_wire_cut_text(text, len, CODER_TEXT_MAX);
 }
 
 static json_t *cut_name(const char *text) {
     _cleanup_(buf) struct buf out;
     buf_init(&out, CODER_NAME_MAX);
-    (void)add_clean(&out, text, strlen(text), CODER_NAME_MAX);
+    (void)coder_wire_add_clean(&out, text, strlen(text), CODER_NAME_MAX);
     for (size_t i = 0; i < out.len; i++)
         if ((unsigned char)out.data[i] < 0x20 || out.data[i] == 0x7f)
             out.data[i] = ' ';
@@ -438,9 +440,9 @@ json_t *coder_shorten_args(const json_t *args) {
         if (n <= ARG_TEXT_MAX)
             (void)json_object_set(out, key, value);
         else if (json_is_string(value))
-            (void)json_object_set_new(
-                out, key,
-                cut_text(json_string_value(value), json_string_length(value), ARG_TEXT_MAX));
+            (void)json_object_set_new(out, key,
+                                      coder_wire_cut_text(json_string_value(value),
+                                                          json_string_length(value), ARG_TEXT_MAX));
         else
             (void)json_object_set_new(out, key, json_sprintf("[%zu bytes left out]", n));
     }
@@ -459,7 +461,7 @@ static const char *str_of(const json_t *obj, const char *key) {
     return s ? s : "";
 }
 
-static int64_t count_of(const json_t *obj, const char *key) {
+static int64_t coder_wire_count_of(const json_t *obj, const char *key) {
     int64_t n = json_integer_value(json_object_get(obj, key));
     return n > 0 ? n : 0;
 }
@@ -477,13 +479,13 @@ static void ensure_started(struct coder_reader *r, const char *version, const ch
                           (json_int_t)r->opt.max_steps));
 }
 
-static void say(struct coder_reader *r, enum coder_type type, const char *key, const char *text,
-                size_t len) {
+static void coder_wire_say(struct coder_reader *r, enum coder_type type, const char *key,
+                           const char *text, size_t len) {
     if (len > 0)
         deliver_new(r, type, json_pack("{s:o}", key, coder_shorten_text(text, len)));
 }
 
-static void begin_call(struct coder_reader *r, const json_t *block) {
+static void coder_wire_begin_call(struct coder_reader *r, const json_t *block) {
     const char *id = str_of(block, "id");
     if (strlen(id) >= CALL_ID_MAX || r->steps >= STEPS_MAX)
         return;
@@ -562,7 +564,7 @@ static void count_message(struct coder_reader *r, const json_t *message) {
     deliver_new(r, CODER_MODEL_END,
                 json_pack("{s:I,s:I,s:b,s:i,s:I}", "call", (json_int_t)r->model_calls, "ms",
                           (json_int_t)(clock_mono_ms() - r->heard_ms), "ok", true, "attempts", 1,
-                          "input_tokens", (json_int_t)count_of(usage, "input_tokens")));
+                          "input_tokens", (json_int_t)coder_wire_count_of(usage, "input_tokens")));
 }
 
 static void read_assistant(struct coder_reader *r, const json_t *line) {
@@ -575,11 +577,12 @@ static void read_assistant(struct coder_reader *r, const json_t *line) {
         const json_t *text = json_object_get(block, "text");
         const json_t *thinking = json_object_get(block, "thinking");
         if (strcmp(type, "text") == 0)
-            say(r, CODER_TEXT, "text", str_of(block, "text"), json_string_length(text));
+            coder_wire_say(r, CODER_TEXT, "text", str_of(block, "text"), json_string_length(text));
         else if (strcmp(type, "thinking") == 0)
-            say(r, CODER_THOUGHT, "text", str_of(block, "thinking"), json_string_length(thinking));
+            coder_wire_say(r, CODER_THOUGHT, "text", str_of(block, "thinking"),
+                           json_string_length(thinking));
         else if (strcmp(type, "tool_use") == 0)
-            begin_call(r, block);
+            coder_wire_begin_call(r, block);
     }
 }
 
@@ -597,20 +600,20 @@ static void read_system(struct coder_reader *r, const json_t *line) {
     const char *subtype = str_of(line, "subtype");
     if (strcmp(subtype, "api_retry") == 0) {
         const char *why = str_of(line, "error");
-        json_t *retry = json_pack("{s:I,s:I,s:I,s:o}", "call", (json_int_t)r->model_calls + 1,
-                                  "attempt", (json_int_t)count_of(line, "attempt"), "wait_ms",
-                                  (json_int_t)count_of(line, "retry_delay_ms"), "message",
-                                  coder_shorten_text(why, strlen(why)));
-        if (count_of(line, "error_status") > 0)
+        json_t *retry =
+            json_pack("{s:I,s:I,s:I,s:o}", "call", (json_int_t)r->model_calls + 1, "attempt",
+                      (json_int_t)coder_wire_count_of(line, "attempt"), "wait_ms",
+                      (json_int_t)coder_wire_count_of(line, "retry_delay_ms"), "message",
+                      coder_shorten_text(why, strlen(why)));
+        if (coder_wire_count_of(line, "error_status") > 0)
             (void)json_object_set_new(retry, "status",
-                                      json_integer(count_of(line, "error_status")));
+                                      json_integer(coder_wire_count_of(line, "error_status")));
         deliver_new(r, CODER_RETRY, retry);
     } else if (strcmp(subtype, "permission_denied") == 0) {
         const char *message = str_of(line, "message");
-        _cleanup_(buf) struct buf why;
-        buf_init(&why, CODER_TEXT_MAX);
-        (void)buf_addf(&why, "%.64s was denied: %.1000s", str_of(line, "tool_name"), message);
-        say(r, CODER_ERROR, "message", why.data, why.len);
+        _cleanup_(free) char *why =
+            text_make("%.64s was denied: %.1000s", str_of(line, "tool_name"), message);
+        coder_wire_say(r, CODER_ERROR, "message", why, strlen(why));
     }
 }
 
@@ -640,7 +643,8 @@ int coder_translate_claude(struct coder_reader *r, const char *line, size_t len,
 
 /* --- lines --- */
 
-static int read_line(struct coder_reader *r, const char *line, size_t len, struct err *err) {
+static int coder_wire_read_line(struct coder_reader *r, const char *line, size_t len,
+                                struct err *err) {
     size_t n = len;
     if (n > 0 && line[n - 1] == '\r')
         n--;
@@ -649,8 +653,8 @@ static int read_line(struct coder_reader *r, const char *line, size_t len, struc
         if (n > 0 && coder_translate_claude(r, line, n, err) < 0) {
             /* Not worth the run: it may be a remark of a library. */
             ensure_started(r, "", "", "");
-            say(r, CODER_ERROR, "message", err->message, strlen(err->message));
-            say(r, CODER_TEXT, "text", line, n);
+            coder_wire_say(r, CODER_ERROR, "message", err->message, strlen(err->message));
+            coder_wire_say(r, CODER_TEXT, "text", line, n);
         }
         return 0;
     case CODER_LINES_TEXT:
@@ -675,15 +679,15 @@ static int add_to_line(struct coder_reader *r, const char *data, size_t len, str
     return 0;
 }
 
-static int end_line(struct coder_reader *r, struct err *err) {
+static int coder_wire_end_line(struct coder_reader *r, struct err *err) {
     int rc = 0;
     if (r->skipped > 0) {
         char why[64];
         int n = snprintf(why, sizeof(why), "a line of %zu bytes was left out", r->skipped);
         ensure_started(r, "", "", "");
-        say(r, CODER_ERROR, "message", why, (size_t)n);
+        coder_wire_say(r, CODER_ERROR, "message", why, (size_t)n);
     } else {
-        rc = read_line(r, r->line.data ? r->line.data : "", r->line.len, err);
+        rc = coder_wire_read_line(r, r->line.data ? r->line.data : "", r->line.len, err);
     }
     r->skipped = 0;
     buf_clear(&r->line);
@@ -701,7 +705,7 @@ int coder_reader_feed(struct coder_reader *r, const char *data, size_t len, stru
         size_t n = end ? (size_t)(end - data) : len;
         rc = add_to_line(r, data, n, err);
         if (rc == 0 && end)
-            rc = end_line(r, err);
+            rc = coder_wire_end_line(r, err);
         n += end ? 1 : 0;
         data += n;
         len -= n;
@@ -716,12 +720,12 @@ int coder_reader_feed(struct coder_reader *r, const char *data, size_t len, stru
 static json_t *claude_usage(const struct coder_reader *r) {
     const json_t *u = json_object_get(r->result, "usage");
     const json_t *cost = json_object_get(r->result, "total_cost_usd");
-    json_t *usage =
-        json_pack("{s:I,s:I,s:I,s:I,s:I}", "input_tokens", (json_int_t)count_of(u, "input_tokens"),
-                  "output_tokens", (json_int_t)count_of(u, "output_tokens"), "model_calls",
-                  (json_int_t)r->model_calls, "cache_read_tokens",
-                  (json_int_t)count_of(u, "cache_read_input_tokens"), "cache_write_tokens",
-                  (json_int_t)count_of(u, "cache_creation_input_tokens"));
+    json_t *usage = json_pack(
+        "{s:I,s:I,s:I,s:I,s:I}", "input_tokens", (json_int_t)coder_wire_count_of(u, "input_tokens"),
+        "output_tokens", (json_int_t)coder_wire_count_of(u, "output_tokens"), "model_calls",
+        (json_int_t)r->model_calls, "cache_read_tokens",
+        (json_int_t)coder_wire_count_of(u, "cache_read_input_tokens"), "cache_write_tokens",
+        (json_int_t)coder_wire_count_of(u, "cache_creation_input_tokens"));
     if (json_is_number(cost) && json_number_value(cost) >= 0)
         (void)json_object_set_new(usage, "cost_usd", json_real(json_number_value(cost)));
     return usage;
@@ -758,8 +762,8 @@ static void end_without_last_line(struct coder_reader *r, const struct coder_exi
     char text[600];
     bool clean = how->exit_code == 0 && how->signal == 0;
     if (r->broken.code) {
-        (void)snprintf(text, sizeof(text), "the agent's output broke its contract: %s",
-                       r->broken.message);
+        (void)text_print(text, sizeof(text), "the agent's output broke its contract: %s",
+                         r->broken.message);
         deliver_end(r, CODER_REASON_ERROR, text);
     } else if (r->opt.lines == CODER_LINES_TEXT && clean) {
         deliver_end(r, CODER_REASON_DONE, "");
@@ -774,7 +778,7 @@ static void end_without_last_line(struct coder_reader *r, const struct coder_exi
 void coder_reader_end(struct coder_reader *r, const struct coder_exit *how) {
     struct err err;
     r->stopped = false; /* whoever stopped it wants to know the end all the same */
-    if (!r->broken.code && (r->line.len > 0 || r->skipped > 0) && end_line(r, &err) < 0)
+    if (!r->broken.code && (r->line.len > 0 || r->skipped > 0) && coder_wire_end_line(r, &err) < 0)
         r->broken = err;
     if (r->ended)
         return;

@@ -24,3 +24,8 @@ enum compile_message {
 
 #define COMPILE_HEAD_SIZE 4
 #define COMPILE_FRAME_MAX (32U << 20) /* without that head */
+
+/* What it may take of memory for one program, and how it ends when that is not enough, or when it
+ * fails: a signal would say nothing. */
+#define COMPILE_MEMORY_BYTES (1U << 30)
+enum compile_exit { COMPILE_EXIT_MEMORY = 81, COMPILE_EXIT_CRASH = 82 };

@@ -16,13 +16,14 @@ static size_t unpack_count(struct unpack *u, size_t max, size_t item_bytes) {
     return n;
 }
 
-static uint32_t or_default(uint32_t v, uint32_t fallback) {
+static uint32_t egress_wire_or_default(uint32_t v, uint32_t fallback) {
     return v ? v : fallback;
 }
 
 void pack_egress_config(struct buf *b, const struct egress_config *c) {
     pack_str(b, c->ca_file);
     pack_strv(b, &c->private);
+    pack_strv(b, &c->private_routes);
     pack_u32(b, c->sandboxes);
     pack_u32(b, c->connections);
     pack_u32(b, c->tunnels);
@@ -42,19 +43,20 @@ void unpack_egress_config(struct unpack *u, struct egress_config *ret) {
     struct egress_config c = {0};
     c.ca_file = unpack_strdup(u);
     unpack_strv(u, EGRESS_LIST_MAX, &c.private);
-    c.sandboxes = or_default(unpack_u32(u), 4096);
-    c.connections = or_default(unpack_u32(u), 128);
-    c.tunnels = or_default(unpack_u32(u), 64);
-    c.head_bytes = or_default(unpack_u32(u), 32 * 1024);
-    c.headers = or_default(unpack_u32(u), 100);
+    unpack_strv(u, EGRESS_LIST_MAX, &c.private_routes);
+    c.sandboxes = egress_wire_or_default(unpack_u32(u), 4096);
+    c.connections = egress_wire_or_default(unpack_u32(u), 128);
+    c.tunnels = egress_wire_or_default(unpack_u32(u), 64);
+    c.head_bytes = egress_wire_or_default(unpack_u32(u), 32 * 1024);
+    c.headers = egress_wire_or_default(unpack_u32(u), 100);
     c.body_bytes = unpack_u64(u);
     c.held_bytes = unpack_u64(u);
     c.held_all_bytes = unpack_u64(u);
-    c.head_timeout_ms = or_default(unpack_u32(u), 10000);
-    c.body_timeout_ms = or_default(unpack_u32(u), 30000);
-    c.idle_timeout_ms = or_default(unpack_u32(u), 300000);
-    c.connect_timeout_ms = or_default(unpack_u32(u), 10000);
-    c.events_per_second = or_default(unpack_u32(u), 50);
+    c.head_timeout_ms = egress_wire_or_default(unpack_u32(u), 10000);
+    c.body_timeout_ms = egress_wire_or_default(unpack_u32(u), 30000);
+    c.idle_timeout_ms = egress_wire_or_default(unpack_u32(u), 300000);
+    c.connect_timeout_ms = egress_wire_or_default(unpack_u32(u), 10000);
+    c.events_per_second = egress_wire_or_default(unpack_u32(u), 50);
     if (c.body_bytes == 0)
         c.body_bytes = 32ULL * 1024 * 1024;
     if (c.held_bytes == 0)
@@ -67,6 +69,7 @@ void unpack_egress_config(struct unpack *u, struct egress_config *ret) {
 void egress_config_finish(struct egress_config *c) {
     free(c->ca_file);
     sandbox_strv_finish(&c->private);
+    sandbox_strv_finish(&c->private_routes);
     *c = (struct egress_config){0};
 }
 
@@ -78,6 +81,7 @@ static void pack_route(struct buf *b, const struct egress_route *r) {
         pack_str(b, r->headers[i].name);
         pack_str(b, r->headers[i].value);
     }
+    pack_u8(b, r->private);
     pack_strv(b, &r->methods);
     pack_strv(b, &r->paths);
     pack_u32(b, r->api);
@@ -97,6 +101,7 @@ static void unpack_route(struct unpack *u, struct egress_route *ret) {
         r.headers[i].name = unpack_strdup(u);
         r.headers[i].value = unpack_strdup(u);
     }
+    r.private = unpack_u8(u) != 0;
     unpack_strv(u, EGRESS_LIST_MAX, &r.methods);
     unpack_strv(u, EGRESS_LIST_MAX, &r.paths);
     r.api = unpack_u32(u);
@@ -156,6 +161,7 @@ void pack_egress_policy(struct buf *b, const struct egress_policy *p) {
         pack_u32(b, p->allow[i].port);
         pack_u8(b, p->allow[i].subdomains);
         pack_u8(b, p->allow[i].plain);
+        pack_u8(b, p->allow[i].private);
     }
     pack_u32(b, (uint32_t)p->nroutes);
     for (size_t i = 0; i < p->nroutes; i++)
@@ -167,29 +173,32 @@ void pack_egress_policy(struct buf *b, const struct egress_policy *p) {
         pack_u64(b, p->prices[i].output);
         pack_u64(b, p->prices[i].cache_read);
         pack_u64(b, p->prices[i].cache_write);
+        pack_u64(b, p->prices[i].cache_write_1h);
     }
     pack_u64(b, p->caps.requests);
     pack_u64(b, p->caps.requests_per_minute);
     pack_u64(b, p->caps.bytes);
     pack_u64(b, p->caps.tokens);
     pack_u64(b, p->caps.cost_nusd);
+    pack_u8(b, p->asks);
 }
 
 void unpack_egress_policy(struct unpack *u, struct egress_policy *ret) {
     struct egress_policy p = {0};
-    p.nallow = unpack_count(u, EGRESS_ALLOW_MAX, 10);
+    p.nallow = unpack_count(u, EGRESS_ALLOW_MAX, 11);
     p.allow = xcalloc(p.nallow, sizeof(*p.allow));
     for (size_t i = 0; i < p.nallow; i++) {
         p.allow[i].host = unpack_strdup(u);
         p.allow[i].port = unpack_u32(u);
         p.allow[i].subdomains = unpack_u8(u) != 0;
         p.allow[i].plain = unpack_u8(u) != 0;
+        p.allow[i].private = unpack_u8(u) != 0;
     }
-    p.nroutes = unpack_count(u, EGRESS_ROUTES_MAX, 41);
+    p.nroutes = unpack_count(u, EGRESS_ROUTES_MAX, 42);
     p.routes = xcalloc(p.nroutes, sizeof(*p.routes));
     for (size_t i = 0; i < p.nroutes; i++)
         unpack_route(u, &p.routes[i]);
-    p.nprices = unpack_count(u, EGRESS_PRICES_MAX, 36);
+    p.nprices = unpack_count(u, EGRESS_PRICES_MAX, 44);
     p.prices = xcalloc(p.nprices, sizeof(*p.prices));
     for (size_t i = 0; i < p.nprices; i++) {
         p.prices[i].model = unpack_strdup(u);
@@ -197,12 +206,14 @@ void unpack_egress_policy(struct unpack *u, struct egress_policy *ret) {
         p.prices[i].output = unpack_u64(u);
         p.prices[i].cache_read = unpack_u64(u);
         p.prices[i].cache_write = unpack_u64(u);
+        p.prices[i].cache_write_1h = unpack_u64(u);
     }
     p.caps.requests = unpack_u64(u);
     p.caps.requests_per_minute = unpack_u64(u);
     p.caps.bytes = unpack_u64(u);
     p.caps.tokens = unpack_u64(u);
     p.caps.cost_nusd = unpack_u64(u);
+    p.asks = unpack_u8(u) != 0;
     *ret = p;
 }
 
@@ -330,4 +341,64 @@ void unpack_egress_usage(struct unpack *u, struct egress_usage *ret) {
 void egress_usage_finish(struct egress_usage *u) {
     free(u->sandbox);
     *u = (struct egress_usage){0};
+}
+
+void pack_egress_ask(struct buf *b, const struct egress_ask *a) {
+    pack_str(b, a->sandbox);
+    pack_u64(b, a->tokens_in);
+    pack_u64(b, a->tokens_out);
+    pack_u64(b, a->cost_nusd);
+    pack_u64(b, a->least_nusd);
+}
+
+void unpack_egress_ask(struct unpack *u, struct egress_ask *ret) {
+    ret->sandbox = unpack_strdup(u);
+    ret->tokens_in = unpack_u64(u);
+    ret->tokens_out = unpack_u64(u);
+    ret->cost_nusd = unpack_u64(u);
+    ret->least_nusd = unpack_u64(u);
+}
+
+void pack_egress_grant(struct buf *b, const struct egress_grant *g) {
+    pack_str(b, g->sandbox);
+    pack_u32(b, g->code);
+    pack_cut(b, g->message);
+    pack_u64(b, g->tokens);
+    pack_u64(b, g->cost_nusd);
+}
+
+void unpack_egress_grant(struct unpack *u, struct egress_grant *ret) {
+    ret->sandbox = unpack_strdup(u);
+    ret->code = unpack_u32(u);
+    ret->message = unpack_strdup(u);
+    ret->tokens = unpack_u64(u);
+    ret->cost_nusd = unpack_u64(u);
+    if (ret->code >= ERR_CODE_COUNT)
+        u->bad = true;
+}
+
+void egress_grant_finish(struct egress_grant *g) {
+    free(g->sandbox);
+    free(g->message);
+    *g = (struct egress_grant){0};
+}
+
+void pack_egress_spent(struct buf *b, const struct egress_spent *s) {
+    pack_str(b, s->sandbox);
+    pack_u64(b, s->input);
+    pack_u64(b, s->output);
+    pack_u64(b, s->cache_read);
+    pack_u64(b, s->cache_write);
+    pack_u64(b, s->cost_nusd);
+    pack_u8(b, s->estimated);
+}
+
+void unpack_egress_spent(struct unpack *u, struct egress_spent *ret) {
+    ret->sandbox = unpack_strdup(u);
+    ret->input = unpack_u64(u);
+    ret->output = unpack_u64(u);
+    ret->cache_read = unpack_u64(u);
+    ret->cache_write = unpack_u64(u);
+    ret->cost_nusd = unpack_u64(u);
+    ret->estimated = unpack_u8(u) != 0;
 }

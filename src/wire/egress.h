@@ -38,18 +38,26 @@ enum egress_msg {
                           any more is cut. DONE or FAILED */
     EGRESS_CLOSE,      /* str id: cuts everything, forgets its credentials. USAGE, then DONE, also
                           if it is not open */
+    EGRESS_GRANT,      /* struct egress_grant: the answer to an ASK, with its frame id. No answer */
     /* egress -> front */
     EGRESS_DONE = 32,
     EGRESS_FAILED, /* u32 err_code, u32 errno, str message (unpack_sandbox_error) */
     EGRESS_EVENT,  /* struct egress_event */
+    EGRESS_ASK,    /* struct egress_ask, frame id the request's number: a call of a model waits for
+                      its GRANT. Of a policy that asks */
+    EGRESS_SPENT,  /* struct egress_spent, the same frame id: what that call used, once; also if it
+                      was not granted yet, and is not wanted any more */
     EGRESS_USAGE,  /* struct egress_usage: totals; after each model answer, else once a second while
                       something changes */
 };
 
 /* 0 is the default, here and below. */
 struct egress_config {
-    char *ca_file;               /* certificates that upstreams are checked by; "" the system's */
-    struct sandbox_strv private; /* "host:port" of upstreams whose address may be a private one */
+    char *ca_file; /* certificates that upstreams are checked by; "" the system's */
+    /* "host:port" of upstreams whose address may be a private one, for what a policy lets reach
+     * private endpoints; and those that only routes lead to. */
+    struct sandbox_strv private;
+    struct sandbox_strv private_routes;
     uint32_t sandboxes;          /* open at once; 4096 */
     uint32_t connections;        /* of guests, for each sandbox; 128 */
     uint32_t tunnels;            /* of these; 64 */
@@ -80,6 +88,7 @@ struct egress_allow {
     uint32_t port;
     bool subdomains; /* "*.host": names below it, not itself */
     bool plain;      /* no TLS is asked for inside the tunnel */
+    bool private;    /* private endpoints too */
 };
 
 /* Parses "host", "host:port", "*.host[:port]", "[v6]:port"; "tcp://host:port" is one in whose
@@ -98,10 +107,22 @@ char *egress_no_proxy(const struct egress_allow *allow, size_t n);
 /* True if this rule covers the host (lower case) and port. */
 bool egress_allow_covers(const struct egress_allow *a, const char *host, uint32_t port);
 
+struct egress_policy;
+
 struct egress_header {
     char *name;
     char *value; /* a credential: wiped */
 };
+
+/* True if the field says where a message ends, which connection it belongs to or whom it is for:
+ * nobody but the sender of the bytes may write it. In every spelling that some server takes for the
+ * same ("Content_Length"). */
+bool egress_header_is_framing(const char *name);
+/* What a route may put on: a field that is none of those, with a value on one line. The message of
+ * an error is for the person who wrote it. */
+int egress_header_check(const char *name, const char *value, struct err *err);
+/* The same for all fields of a policy. */
+int egress_policy_check(const struct egress_policy *p, struct err *err);
 
 enum egress_api { EGRESS_API_NONE, EGRESS_API_ANTHROPIC, EGRESS_API_OPENAI, EGRESS_APIS };
 
@@ -119,6 +140,7 @@ struct egress_route {
     char *url; /* "https://host[:port][/prefix]"; the guest's path is put behind it */
     struct egress_header headers[EGRESS_HEADERS_MAX]; /* over the guest's own */
     size_t nheaders;
+    bool private;                /* it may lead to a private endpoint */
     struct sandbox_strv methods; /* none: GET and HEAD */
     struct sandbox_strv paths;   /* none: all. "*" is a part of one segment, "**" at the end the
                                     rest */
@@ -135,6 +157,7 @@ struct egress_route {
 struct egress_price {
     char *model;
     uint64_t input, output, cache_read, cache_write;
+    uint64_t cache_write_1h; /* what stays in the cache for an hour; 0: not known */
 };
 
 /* For the whole life of the sandbox; 0 is no cap. */
@@ -155,6 +178,7 @@ struct egress_policy {
     struct egress_price *prices; /* of the models that are granted */
     size_t nprices;
     struct egress_caps caps;
+    bool asks; /* each call of a model waits until the front has set aside what it may cost */
 };
 
 /* A route as cay.json has it:
@@ -223,6 +247,37 @@ struct egress_usage {
     uint64_t events_lost;             /* that were not told, because the front did not read */
     bool estimated; /* some tokens were not told by the model's server, but estimated */
 };
+
+/* What a call of a model may use at most. */
+struct egress_ask {
+    char *sandbox;
+    uint64_t tokens_in, tokens_out;
+    uint64_t cost_nusd;
+    uint64_t least_nusd; /* with an answer that is just long enough to be of use */
+};
+
+struct egress_grant {
+    char *sandbox;
+    uint32_t code;      /* enum err_code; 0: granted */
+    char *message;      /* of a refusal, for the guest */
+    uint64_t tokens;    /* all that it may use; UINT64_MAX: no limit. The answer gets shorter */
+    uint64_t cost_nusd; /* the same */
+};
+
+struct egress_spent {
+    char *sandbox;
+    uint64_t input, output, cache_read, cache_write; /* tokens */
+    uint64_t cost_nusd;
+    bool estimated;
+};
+
+void pack_egress_ask(struct buf *b, const struct egress_ask *a);
+void unpack_egress_ask(struct unpack *u, struct egress_ask *ret);
+void pack_egress_grant(struct buf *b, const struct egress_grant *g);
+void unpack_egress_grant(struct unpack *u, struct egress_grant *ret);
+void egress_grant_finish(struct egress_grant *g);
+void pack_egress_spent(struct buf *b, const struct egress_spent *s);
+void unpack_egress_spent(struct unpack *u, struct egress_spent *ret);
 
 void pack_egress_config(struct buf *b, const struct egress_config *c);
 void unpack_egress_config(struct unpack *u, struct egress_config *ret);

@@ -23,7 +23,7 @@ static bool ends_in_number(const char *host) {
     return *last && strspn(last, "0123456789") == strlen(last);
 }
 
-static bool is_name(const char *host) {
+static bool egress_parse_is_name(const char *host) {
     for (const char *label = host;;) {
         size_t n = strcspn(label, ".");
         if (n == 0 || n > LABEL_MAX || label[0] == '-' || label[n - 1] == '-')
@@ -76,7 +76,7 @@ bool egress_authority_parse(const char *text, size_t len, uint32_t port,
         return false;
     if (!six && literal && inet_pton(AF_INET, host, &a4) != 1)
         return false;
-    if (port == 0 || (!literal && !is_name(host)))
+    if (port == 0 || (!literal && !egress_parse_is_name(host)))
         return false;
     memcpy(ret_host, host, sizeof(host));
     *ret_port = port;
@@ -227,7 +227,8 @@ static int get_list(const json_t *json, const char *key, struct sandbox_strv *re
 }
 
 /* Puts secrets in the place of "${NAME}". */
-static int expand(const char *text, egress_secret *secret, void *ctx, char **ret, struct err *err) {
+static int egress_parse_expand(const char *text, egress_secret *secret, void *ctx, char **ret,
+                               struct err *err) {
     struct buf b;
     buf_init(&b, VALUE_MAX);
     int rc = 0;
@@ -259,11 +260,64 @@ static int expand(const char *text, egress_secret *secret, void *ctx, char **ret
     return rc;
 }
 
-static bool is_token(const char *name) {
+/* --- header fields --- */
+
+/* The fields that frame a message (RFC 9112), that concern one connection (RFC 9110, 7.6.1), or
+ * that name the receiver. A name that ends in "-" is all that begin with it. */
+static const char *const framing_fields[] = {
+    "content-length", "transfer-encoding", "connection", "keep-alive",     "te",     "trailer",
+    "trailers",       "upgrade",           "expect",     "http2-settings", "proxy-", "host",
+};
+
+/* Servers that make variables of fields, as CGI does, take "X_Api.Key" for "x-api-key". */
+static int header_letter(char c) {
+    return isalnum((unsigned char)c) ? tolower((unsigned char)c) : '-';
+}
+
+bool egress_header_is_framing(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(framing_fields); i++) {
+        const char *field = framing_fields[i];
+        size_t n = 0;
+        while (field[n] && header_letter(name[n]) == field[n] && name[n])
+            n++;
+        if (!field[n] && (!name[n] || field[n - 1] == '-'))
+            return true;
+    }
+    return false;
+}
+
+static bool header_is_token(const char *name) {
     for (const char *p = name; *p; p++)
         if (!isalnum((unsigned char)*p) && !strchr("!#$%&'*+-.^_`|~", *p))
             return false;
     return *name;
+}
+
+int egress_header_check(const char *name, const char *value, struct err *err) {
+    if (!header_is_token(name))
+        return err_set(err, ERR_BAD_REQUEST, "headers: \"%.100s\" is no name of a header field",
+                       name);
+    if (egress_header_is_framing(name))
+        return err_set(
+            err, ERR_BAD_REQUEST,
+            "headers.%.100s cannot be set: the field frames the request or belongs to its "
+            "connection, so the proxy writes it; leave it out",
+            name);
+    for (const char *p = value; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            return err_set(err, ERR_BAD_REQUEST, "headers.%.100s holds a control character", name);
+    return 0;
+}
+
+int egress_policy_check(const struct egress_policy *p, struct err *err) {
+    for (size_t i = 0; i < p->nroutes; i++)
+        for (size_t k = 0; k < p->routes[i].nheaders; k++) {
+            const struct egress_header *h = &p->routes[i].headers[k];
+            int rc = egress_header_check(h->name, h->value, err);
+            if (rc < 0)
+                return err_wrap(err, "route \"%s\"", p->routes[i].name);
+        }
+    return 0;
 }
 
 static int get_headers(const json_t *json, egress_secret *secret, void *ctx, struct egress_route *r,
@@ -277,10 +331,15 @@ static int get_headers(const json_t *json, egress_secret *secret, void *ctx, str
         return err_set(err, ERR_BAD_REQUEST, "headers must be an object of at most %d fields",
                        EGRESS_HEADERS_MAX);
     json_object_foreach(headers, name, value) {
-        if (!is_token(name) || !json_is_string(value) || strcasecmp(name, "host") == 0)
-            return err_set(err, ERR_BAD_REQUEST, "headers.%.100s is not a header field", name);
+        const char *text = json_string_value(value);
+        if (!text || strlen(text) != json_string_length(value))
+            return err_set(err, ERR_BAD_REQUEST, "headers.%.100s must be a text on one line", name);
+        /* Before secrets are put in, so that no message is about one. */
+        int rc = egress_header_check(name, text, err);
+        if (rc < 0)
+            return rc;
         struct egress_header *h = &r->headers[r->nheaders];
-        int rc = expand(json_string_value(value), secret, ctx, &h->value, err);
+        rc = egress_parse_expand(text, secret, ctx, &h->value, err);
         if (rc < 0)
             return err_wrap(err, "headers.%.100s", name);
         h->name = xstrdup(name);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int malformed(struct err *err, const char *what) {
+static int facet_wire_malformed(struct err *err, const char *what) {
     return err_set(err, ERR_PROTOCOL, "malformed %s message", what);
 }
 
@@ -68,7 +68,7 @@ int facet_open_decode(const void *data, size_t len, struct facet_open *ret, stru
     }
     if (!unpack_ok(&u)) {
         facet_open_finish(&m);
-        return malformed(err, "OPEN");
+        return facet_wire_malformed(err, "OPEN");
     }
     *ret = m;
     return 0;
@@ -103,7 +103,7 @@ int facet_opened_decode(const void *data, size_t len, struct facet_opened *ret, 
     m.warnings = unpack_strdup(&u);
     if (!unpack_ok(&u)) {
         facet_opened_finish(&m);
-        return malformed(err, "OPENED");
+        return facet_wire_malformed(err, "OPENED");
     }
     *ret = m;
     return 0;
@@ -144,7 +144,7 @@ int facet_grant_decode(const void *data, size_t len, struct facet_grant *ret, st
         m.methods[m.nmethods++] = unpack_strdup(&u);
     if (!unpack_ok(&u)) {
         facet_grant_finish(&m);
-        return malformed(err, "GRANT");
+        return facet_wire_malformed(err, "GRANT");
     }
     *ret = m;
     return 0;
@@ -174,7 +174,7 @@ int facet_stats_decode(const void *data, size_t len, struct facet_stats *ret, st
     for (size_t i = 0; i < COUNT(fields); i++)
         *fields[i] = unpack_u64(&u);
     if (!unpack_ok(&u))
-        return malformed(err, "STATS");
+        return facet_wire_malformed(err, "STATS");
     *ret = m;
     return 0;
 }
@@ -202,7 +202,7 @@ int facet_audit_next(struct unpack *u, struct facet_audit *ret, struct err *err)
     m.code = unpack_bytes(u, &m.code_len);
     m.sql = unpack_bytes(u, &m.sql_len);
     if (u->bad)
-        return malformed(err, "AUDIT");
+        return facet_wire_malformed(err, "AUDIT");
     *ret = m;
     return 1;
 }
@@ -222,7 +222,7 @@ int facet_closed_decode(const void *data, size_t len, uint64_t *ret_grant, uint6
     size_t n;
     const char *reason = unpack_bytes(&u, &n);
     if (!unpack_ok(&u))
-        return malformed(err, "CLOSED");
+        return facet_wire_malformed(err, "CLOSED");
     *ret_grant = grant;
     *ret_calls = calls;
     *ret_reason = reason;
@@ -242,7 +242,7 @@ int facet_error_decode(const void *data, size_t len, struct err *err) {
     size_t n;
     const char *message = unpack_bytes(&u, &n);
     if (!unpack_ok(&u) || code == 0 || code >= ERR_CODE_COUNT)
-        return malformed(err, "ERROR");
+        return facet_wire_malformed(err, "ERROR");
     return err_set(err, (enum err_code)code, "%.*s", (int)(n > 500 ? 500 : n), message);
 }
 
@@ -258,7 +258,7 @@ int facet_call_decode(const void *data, size_t len, const char **ret_method, siz
     size_t n;
     const char *method = unpack_bytes(&u, &n);
     if (u.bad)
-        return malformed(err, "CALL");
+        return facet_wire_malformed(err, "CALL");
     *ret_method = method;
     *ret_method_len = n;
     *ret_args = (const char *)u.at;

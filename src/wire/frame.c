@@ -36,7 +36,7 @@ void wire_reader_finish(struct wire_reader *r) {
     buf_finish(&r->in);
 }
 
-static void compact(struct wire_reader *r) {
+static void wire_frame_compact(struct wire_reader *r) {
     if (r->used > 0) {
         buf_consume(&r->in, r->used);
         r->used = 0;
@@ -60,7 +60,7 @@ static int keep_fds(struct wire_reader *r, const int *fds, size_t nfds, struct e
 
 int wire_feed(struct wire_reader *r, const void *data, size_t len, const int *fds, size_t nfds,
               struct err *err) {
-    compact(r);
+    wire_frame_compact(r);
     int rc = keep_fds(r, fds, nfds, err);
     if (rc < 0)
         return rc;
@@ -71,7 +71,7 @@ int wire_feed(struct wire_reader *r, const void *data, size_t len, const int *fd
 
 /* Room for what is still missing of a frame whose head is known, else for one chunk: a large frame
  * is read in few calls and a small one costs no large buffer. */
-static size_t want(const struct wire_reader *r) {
+static size_t wire_frame_want(const struct wire_reader *r) {
     if (r->in.len < WIRE_HEAD_SIZE)
         return 4096;
     struct head h;
@@ -83,8 +83,8 @@ static size_t want(const struct wire_reader *r) {
 }
 
 int wire_recv(struct wire_reader *r, int fd, struct err *err) {
-    compact(r);
-    size_t room = MIN(want(r), r->in.max - r->in.len);
+    wire_frame_compact(r);
+    size_t room = MIN(wire_frame_want(r), r->in.max - r->in.len);
     char *at = room > 0 ? buf_reserve(&r->in, room) : NULL;
     if (!at)
         return err_set(err, ERR_PROTOCOL, "frame exceeds %zu bytes", r->max_bytes);

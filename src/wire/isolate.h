@@ -21,7 +21,8 @@
  *     READY    u32 number, u32 pid; descriptors: the isolate's channel, a pidfd. The isolate is
  *              locked down, populated and waits for RUN.
  *     EXITED   u32 number, u32 wait status, u64 user_us, u64 system_us, u64 max_rss_kib, u64 minor
- *              faults, u64 base_rss_kib (what it had when it was READY). Comes for every isolate,
+ *              faults, u64 base_rss_kib (what it had when it was READY), u64 shared_kib (what it
+ *              shared with the zygote then, and may have written to). Comes for every isolate,
  *              also for one that died before it was READY. A forbidden system call is a death by
  *              SIGSYS; ISOLATE_EXIT_* are exits on a limit.
  * When control closes, the zygote and all of its isolates end.
@@ -42,7 +43,9 @@
  *     INPUT    u8 last, the rest is bytes: a piece of the request's body, for a call whose "http"
  *              has "stream": true
  *     CANCEL   no payload: nobody waits for this call any more. It goes on, but what it sends is
- *              thrown away and what it reads breaks off.
+ *              thrown away and what it reads breaks off. USED answers it, if the call is not
+ *              over; it comes for each call also after SIGUSR2, which reaches a program that
+ *              computes.
  *   isolate -> front
  *     LOG      u8 level (enum isolate_log), f64 time (ms since 1970), the rest is text
  *     RESULT   JSON text, empty for undefined; tagged (below) if the call asked for it
@@ -57,6 +60,7 @@
  *              result cannot be sent)
  *     DONE     the last frame of a call: u64 cpu_us, u64 peak_memory_bytes, u32 binding_calls,
  *              u64 output_bytes (as the program wrote them), u64 output_dropped_bytes
+ *     USED     as DONE, of a call that goes on: what it has used so far
  *     ENDING   no payload, id 0: a limit or a fault ends the isolate, which takes no more calls.
  *              ERROR and DONE of those that it has follow, then its end.
  *     RESET_READY  u32 pages put back, u32 pages dropped, u32 1 if only known pages were looked at:
@@ -65,8 +69,10 @@
  * RESULT, RESPONSE or ERROR comes as soon as it is known: a RESULT when every microtask has run.
  * What ctx.waitUntil() was given, and the binding calls that nobody waited for, are waited for
  * afterwards, so LOG and one ERROR may follow a RESULT; DONE ends the call. The wall clock is the
- * front's: it kills by the pidfd. Calls that overlap are told apart by the events that move them:
- * LOG, ERROR, processor time and binding calls are those of the call whose event it was.
+ * front's: it sends SIGTERM by the pidfd, on which the isolate sends ENDING and, for each call,
+ * ERROR and DONE with what it used, and exits; one that does not is killed. Calls that overlap are
+ * told apart by the events that move them: LOG, ERROR, processor time and binding calls are those
+ * of the call whose event it was.
  *
  * At most ISOLATE_BODY_WINDOW bytes of BODY, and as many of INPUT, are under way for a call:
  * further ones wait for ROOM and TAKEN. So who reads slowly holds up one call, and fills nobody's
@@ -100,7 +106,7 @@
  *   key "$t" itself)
  */
 
-#define ISOLATE_VERSION    4
+#define ISOLATE_VERSION    6
 #define ISOLATE_CONTROL_FD 3
 
 enum isolate_control {
@@ -129,6 +135,7 @@ enum isolate_message {
     ISOLATE_BODY = 54,
     ISOLATE_ENDING = 55,
     ISOLATE_TAKEN = 56,
+    ISOLATE_USED = 57,
 };
 
 /* Frames on a capability socket: the numbers of src/wire/facet.h. */
@@ -179,6 +186,7 @@ enum isolate_exit {
     ISOLATE_EXIT_CPU = 73,      /* the processor-time limit; as above */
     ISOLATE_EXIT_CRASH = 74,    /* the engine failed */
     ISOLATE_EXIT_RESET = 75,    /* the memory could not be put back */
+    ISOLATE_EXIT_ASKED = 76,    /* SIGTERM */
 };
 
 #define ISOLATE_DEFAULT_CPU_MS        10000

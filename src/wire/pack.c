@@ -42,7 +42,7 @@ void unpack_init(struct unpack *u, const void *data, size_t len) {
     *u = (struct unpack){.at = data, .end = (const uint8_t *)data + len};
 }
 
-static const uint8_t *take(struct unpack *u, size_t n) {
+static const uint8_t *pack_take(struct unpack *u, size_t n) {
     if (u->bad || (size_t)(u->end - u->at) < n) {
         u->bad = true;
         return NULL;
@@ -53,13 +53,13 @@ static const uint8_t *take(struct unpack *u, size_t n) {
 }
 
 uint8_t unpack_u8(struct unpack *u) {
-    const uint8_t *p = take(u, 1);
+    const uint8_t *p = pack_take(u, 1);
     return p ? *p : 0;
 }
 
 uint32_t unpack_u32(struct unpack *u) {
     uint32_t v = 0;
-    const uint8_t *p = take(u, sizeof(v));
+    const uint8_t *p = pack_take(u, sizeof(v));
     if (p)
         memcpy(&v, p, sizeof(v));
     return le32toh(v);
@@ -67,7 +67,7 @@ uint32_t unpack_u32(struct unpack *u) {
 
 uint64_t unpack_u64(struct unpack *u) {
     uint64_t v = 0;
-    const uint8_t *p = take(u, sizeof(v));
+    const uint8_t *p = pack_take(u, sizeof(v));
     if (p)
         memcpy(&v, p, sizeof(v));
     return le64toh(v);
@@ -82,7 +82,7 @@ double unpack_f64(struct unpack *u) {
 
 const char *unpack_bytes(struct unpack *u, size_t *ret_len) {
     size_t len = unpack_u32(u);
-    const uint8_t *p = take(u, len);
+    const uint8_t *p = pack_take(u, len);
     *ret_len = p ? len : 0;
     return p ? (const char *)p : "";
 }

@@ -104,6 +104,39 @@ void pack_sandbox_spec(struct buf *b, const struct sandbox_spec *s) {
     }
 }
 
+enum {
+    BESIDE_DISK_MIN = 12 << 20, /* a shell and what it starts, and init */
+    BESIDE_DISK_PART = 4,       /* of the memory, if that is more */
+    INODE_BYTES = 1024,         /* an inode of a tmpfs and its name */
+    INODES_PART = 8,            /* of the memory */
+    INODES_MIN = 1024,
+};
+
+uint64_t sandbox_disk_max(uint64_t memory_bytes) {
+    uint64_t beside = MAX(memory_bytes / BESIDE_DISK_PART, (uint64_t)BESIDE_DISK_MIN);
+    return memory_bytes > beside ? memory_bytes - beside : 0;
+}
+
+uint64_t sandbox_inodes_max(uint64_t memory_bytes) {
+    return MAX(memory_bytes / INODES_PART / INODE_BYTES, (uint64_t)INODES_MIN);
+}
+
+int sandbox_spec_check(const struct sandbox_spec *s, struct err *err) {
+    uint64_t most = sandbox_disk_max(s->memory_bytes);
+    if (s->disk_bytes <= most)
+        return 0;
+    return err_set(
+        err, ERR_BAD_REQUEST,
+        "a disk of %llu MiB does not fit into %llu MiB of memory, where it is kept with "
+        "room for processes: give at least %llu MiB of memory, or at most %llu of disk",
+        (unsigned long long)(s->disk_bytes >> 20), (unsigned long long)(s->memory_bytes >> 20),
+        (unsigned long long)(MAX(s->disk_bytes / (BESIDE_DISK_PART - 1) * BESIDE_DISK_PART,
+                                 s->disk_bytes + BESIDE_DISK_MIN) +
+                             (1 << 20) - 1) >>
+            20,
+        (unsigned long long)(most >> 20));
+}
+
 void unpack_sandbox_spec(struct unpack *u, struct sandbox_spec *ret) {
     struct sandbox_spec s = {0};
     s.id = unpack_strdup(u);
@@ -131,9 +164,9 @@ void unpack_sandbox_spec(struct unpack *u, struct sandbox_spec *ret) {
     if (s.memory_bytes == 0)
         s.memory_bytes = SANDBOX_DEFAULT_MEMORY;
     if (s.disk_bytes == 0)
-        s.disk_bytes = SANDBOX_DEFAULT_DISK;
+        s.disk_bytes = MIN(SANDBOX_DEFAULT_DISK, sandbox_disk_max(s.memory_bytes));
     if (s.disk_inodes == 0)
-        s.disk_inodes = SANDBOX_DEFAULT_INODES;
+        s.disk_inodes = MIN((uint64_t)SANDBOX_DEFAULT_INODES, sandbox_inodes_max(s.memory_bytes));
     if (s.pids == 0)
         s.pids = SANDBOX_DEFAULT_PIDS;
     if (s.files == 0)

@@ -124,7 +124,7 @@ struct sandbox_spec {
     char *user;            /* name of the guest's account; "" is cay */
     char *work;            /* where the work folder is too, besides /work; "" is nowhere */
     uint64_t memory_bytes; /* 0 is the default, here and below */
-    uint64_t disk_bytes;
+    uint64_t disk_bytes;   /* its default, and that of the inodes, are what fits into the memory */
     uint64_t disk_inodes;
     uint32_t pids;
     uint32_t files;     /* open descriptors in each process */
@@ -140,6 +140,12 @@ struct sandbox_spec {
 #define SANDBOX_DEFAULT_INODES 65536
 #define SANDBOX_DEFAULT_PIDS   256
 #define SANDBOX_DEFAULT_FILES  4096
+
+/* The disk is in memory, and so is what the kernel notes of each file. The rest must be enough to
+ * run what clears a full disk: this is the most that a disk may have, and how many files. */
+uint64_t sandbox_disk_max(uint64_t memory_bytes);
+uint64_t sandbox_inodes_max(uint64_t memory_bytes);
+int sandbox_spec_check(const struct sandbox_spec *s, struct err *err);
 
 struct sandbox_features {
     bool root;            /* the launcher runs as root: distinct host uids for each sandbox */
@@ -163,9 +169,9 @@ struct sandbox_exec {
     struct sandbox_strv env;  /* over the sandbox's own */
     char *cwd;                /* "" is /work */
     bool tty;                 /* all three streams are a new terminal */
-    bool read_only;           /* it cannot change what is in /work (Landlock), nor what it starts */
-    bool final;               /* the sandbox ends with this command: no DESTROY is needed */
-    bool brief;               /* only its end is waited for: STARTED may come late, or not at all */
+    bool read_only; /* it cannot change what is in /work or bound, nor can what it starts */
+    bool final;     /* the sandbox ends with this command: no DESTROY is needed */
+    bool brief;     /* only its end is waited for: STARTED may come late, or not at all */
     uint32_t cols, rows;
     uint32_t in, out, err; /* enum sandbox_stream; STDOUT is for err only */
     struct sandbox_rlimit rlimits[SANDBOX_RLIMITS_MAX];

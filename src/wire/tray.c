@@ -21,7 +21,7 @@ enum {
 
 _Static_assert(sizeof(struct tray) <= TRAY_SIZE, "a tray fits into its file");
 
-static struct tray *map(int fd) {
+static struct tray *tray_map(int fd) {
     void *p = mmap(NULL, TRAY_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return p == MAP_FAILED ? NULL : p;
 }
@@ -30,7 +30,7 @@ int tray_create(struct tray **ret_tray, int *ret_fd, struct err *err) {
     _cleanup_(close) int fd = memfd_create("tray", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 || ftruncate(fd, TRAY_SIZE) < 0 || fcntl(fd, F_ADD_SEALS, SEALS) < 0)
         return err_sys(err, "make a tray");
-    struct tray *t = map(fd);
+    struct tray *t = tray_map(fd);
     if (!t)
         return err_sys(err, "map a tray");
     *ret_tray = t;
@@ -44,7 +44,7 @@ int tray_open(struct tray **ret_tray, int fd, struct err *err) {
     /* Exactly so large: a mapping of huge pages would not be unmapped by this size. */
     if (seals < 0 || (seals & SEALS) != SEALS || pread(fd, end, 2, TRAY_SIZE - 1) != 1)
         return err_set(err, ERR_PROTOCOL, "a descriptor is no sealed tray");
-    struct tray *t = map(fd);
+    struct tray *t = tray_map(fd);
     if (!t)
         return err_sys(err, "map a tray");
     *ret_tray = t;
@@ -62,13 +62,13 @@ struct place {
     size_t max;
 };
 
-static struct place place_of(struct tray *t, enum tray_side side) {
+static struct place tray_place_of(struct tray *t, enum tray_side side) {
     return side == TRAY_CALL ? (struct place){&t->call, t->call_frame, sizeof(t->call_frame)}
                              : (struct place){&t->answer, t->answer_frame, sizeof(t->answer_frame)};
 }
 
 void tray_watch(struct tray *t, enum tray_side side) {
-    atomic_store_explicit(&place_of(t, side).at->state, TRAY_WATCHED, memory_order_release);
+    atomic_store_explicit(&tray_place_of(t, side).at->state, TRAY_WATCHED, memory_order_release);
 }
 
 void tray_set_where(struct tray *t, uint32_t where) {
@@ -86,7 +86,7 @@ void tray_rest(void) {
 }
 
 bool tray_wait(struct tray *t, enum tray_side side, int64_t ns) {
-    _Atomic uint32_t *state = &place_of(t, side).at->state;
+    _Atomic uint32_t *state = &tray_place_of(t, side).at->state;
     int64_t until = clock_mono_ns() + ns;
     do
         for (int i = 0; i < LOOKS; i++) {
@@ -99,7 +99,7 @@ bool tray_wait(struct tray *t, enum tray_side side, int64_t ns) {
 }
 
 bool tray_sleep(struct tray *t, enum tray_side side, int64_t ns) {
-    _Atomic uint32_t *state = &place_of(t, side).at->state;
+    _Atomic uint32_t *state = &tray_place_of(t, side).at->state;
     uint32_t was = TRAY_WATCHED;
     struct timespec at_most = {.tv_nsec = (long)MIN(ns, (int64_t)999999999)};
     if (atomic_compare_exchange_strong(state, &was, TRAY_ASLEEP))
@@ -109,7 +109,7 @@ bool tray_sleep(struct tray *t, enum tray_side side, int64_t ns) {
 
 int tray_take(struct tray *t, enum tray_side side, bool last, struct wire_reader *r,
               struct err *err) {
-    struct place p = place_of(t, side);
+    struct place p = tray_place_of(t, side);
     uint32_t state = last ? atomic_exchange(&p.at->state, TRAY_UNWATCHED)
                           : atomic_load_explicit(&p.at->state, memory_order_acquire);
     if (state != TRAY_FULL)
@@ -129,7 +129,7 @@ static bool is_watched(uint32_t state) {
 }
 
 bool tray_put(struct tray *t, enum tray_side side, const struct wire_piece *pieces, size_t n) {
-    struct place p = place_of(t, side);
+    struct place p = tray_place_of(t, side);
     uint32_t was = atomic_load_explicit(&p.at->state, memory_order_acquire);
     if (!is_watched(was))
         return false;

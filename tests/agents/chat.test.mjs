@@ -4,7 +4,7 @@ import { after, before, test } from 'node:test';
 
 import { request } from '../lib/cay.mjs';
 import { mount, openPage } from './dom.mjs';
-import { slow, startCay, TYPE, until, withAgents } from './support.mjs';
+import { startCay, TYPE, until, withAgents } from './support.mjs';
 
 let cay;
 let react;
@@ -42,7 +42,7 @@ async function open(t, name, { server = cay, agent = 'sandbox-agent', ...more } 
 }
 
 const idle = (view) =>
-  until(() => view.current.status === 'ready' && !view.current.isStreaming, 'the end of the turn', 20_000 * slow);
+  until(() => view.current.status === 'ready' && !view.current.isStreaming, 'the end of the turn');
 
 async function say(view, text) {
   // A turn that fails at once may be over between two looks.
@@ -53,7 +53,7 @@ async function say(view, text) {
     (status === 'error' && before.status !== 'error') ||
     (status === 'ready' && messages.length > before.messages.length + 1);
   await until(() => begun(view.current), 'the start of the turn');
-  await until(() => ['ready', 'error'].includes(view.current.status), 'the end of the turn', 20_000 * slow);
+  await until(() => ['ready', 'error'].includes(view.current.status), 'the end of the turn');
 }
 
 test('useAgentChat: text and a tool call', async (t) => {
@@ -198,6 +198,22 @@ test('useChat over HTTP: text, a tool call, regenerate', async (t) => {
   assert.notEqual(last(view).id, before);
   const stored = (await request(cay, `/agents/${TYPE}/http/get-messages`)).json();
   assert.deepEqual(stored.map((m) => m.id), view.current.messages.map((m) => m.id));
+});
+
+test('useChat over HTTP: resumeStream takes up the turn that runs, and ends well when none does', async (t) => {
+  const first = await openHttp(t, 'http-resume');
+  await until(() => first.current, 'the page');
+  await first.current.resumeStream();
+  assert.deepEqual([first.current.status, first.current.messages.length], ['ready', 0]);
+  void first.current.sendMessage({ text: 'Talk for a while' });
+  await until(() => first.current.messages.length === 2 && textOf(last(first)).length > 200, 'text');
+  const second = await openHttp(t, 'http-resume');
+  await until(() => second.current, 'the second page');
+  void second.current.resumeStream();
+  await until(() => second.current.messages.length === 1 && textOf(last(second)).length > 400, 'the resumed text');
+  const numbers = [...textOf(last(second)).matchAll(/number (\d+) of/g)].map((m) => Number(m[1]));
+  assert.deepEqual(numbers, numbers.map((_, i) => i + 1), 'from the first, without a gap, nothing twice');
+  await request(cay, `/v1/agents/${TYPE}/http-resume`, { method: 'DELETE' });
 });
 
 test('useChat over HTTP: an error, and only the last message sent', async (t) => {

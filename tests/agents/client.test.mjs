@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { AgentClient } from 'agents/client';
 
-import { slow, startCay, until, withAgents, within } from './support.mjs';
+import { startCay, until, withAgents, within } from './support.mjs';
 
 let cay;
 before(async () => {
@@ -151,7 +151,7 @@ test('comes again by itself when the server was restarted', async (t) => {
     await second.stop();
     first.clean();
   });
-  await until(() => client.identities.length === 2, 'the second identity', 20_000 * slow);
+  await until(() => client.identities.length === 2, 'the second identity');
   await within(client.ready, 'ready');
   await until(() => client.states.at(-1).source === 'server', 'the state');
   assert.equal(client.states.at(-1).state.kept, 'yes');

@@ -36,7 +36,7 @@ for (const provider of PROVIDERS) {
     });
     mock.on({ userMessage: 'work', turnIndex: 4 }, { content: 'Done.' });
     const a = await Raw.ready(cay, 'tools');
-    const frames = await a.turn('t', [user('u1', 'work')], { ms: 30_000 * slow });
+    const frames = await a.turn('t', [user('u1', 'work')], { ms: 60_000 * slow });
     assert.equal(frames.at(-1).outcome, undefined, JSON.stringify(frames.slice(-3)));
     assert.match(a.text('t'), /I will look\..*Done\./s);
     const outputs = a.chunks('t').filter((c) => /^tool-output/.test(c.type));
@@ -93,7 +93,7 @@ for (const provider of PROVIDERS) {
     const { mock, requests, cay } = await withModel(t, provider);
     mock.on({ userMessage: 'forever' }, { toolCalls: [{ name: 'queryDatabase', arguments: '{"sql":"SELECT 1 AS one"}' }] });
     const a = await Raw.ready(cay, 'steps');
-    const frames = await a.turn('t', [user('u1', 'forever')], { ms: 30_000 * slow });
+    const frames = await a.turn('t', [user('u1', 'forever')], { ms: 60_000 * slow });
     assert.equal(requests.length, 5);
     assert.equal(a.chunks('t').filter((c) => c.type === 'tool-output-available').length, 5);
     const { type, messageMetadata } = a.chunks('t').at(-1);
@@ -120,7 +120,7 @@ for (const provider of PROVIDERS) {
     mock.on({ userMessage: 'short' }, { content: 'cut', finishReason: 'length', usage });
     const run = async (type, text) => {
       const a = await Raw.ready(cay, 'b', { type });
-      const frames = await a.turn('t', [user('u', text)], { ms: 30_000 * slow });
+      const frames = await a.turn('t', [user('u', text)], { ms: 60_000 * slow });
       a.close();
       assert.equal(frames.at(-1).outcome, 'error', type);
       assert.deepEqual(frames.at(-1).messageIds, ['u']);
@@ -174,10 +174,10 @@ for (const provider of PROVIDERS) {
     mock.on({ userMessage: 'try' }, { content: 'Here I am.' });
     mock.nextRequestError(429, { message: 'slow down', type: 'rate_limit_error' });
     const a = await Raw.ready(cay, 'retry');
-    assert.equal((await a.turn('t', [user('u1', 'try')], { ms: 30_000 * slow })).at(-1).outcome, undefined);
+    assert.equal((await a.turn('t', [user('u1', 'try')], { ms: 60_000 * slow })).at(-1).outcome, undefined);
     assert.equal(requests.length, 2);
     mock.nextRequestError(500);
-    assert.equal((await a.turn('t2', [user('u2', 'try')], { ms: 30_000 * slow })).at(-1).outcome, undefined);
+    assert.equal((await a.turn('t2', [user('u2', 'try')], { ms: 60_000 * slow })).at(-1).outcome, undefined);
     assert.equal(requests.length, 4);
     a.close();
   });
@@ -273,6 +273,74 @@ for (const [provider, name, answer] of [
     a.close();
   });
 
+test('a model that fails is 502 over HTTP, whatever its server said; when to come again is passed on', async (t) => {
+  let next;
+  const url = await withBytes(t, (res) => next(res));
+  const cay = await withCay(t, { env: environment('anthropic', url) });
+  const fails = (status, type, headers = {}) => (res) =>
+    res.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify({ type: 'error', error: { type, message: 'no' } }));
+  for (const [answer, again] of [
+    [fails(401, 'authentication_error'), undefined],
+    [fails(429, 'rate_limit_error', { 'retry-after': '77' }), '77'],
+    [fails(529, 'overloaded_error', { 'retry-after': '50' }), '50'],
+    [fails(400, 'invalid_request_error'), undefined],
+  ]) {
+    next = answer;
+    for (const headers of [{ Accept: 'application/json' }, { Accept: 'text/event-stream' }, {}]) {
+      const got = await request(cay, `/v1/agents/${TYPE}/http/messages`, { method: 'POST', body: JSON.stringify({ text: 'x' }), headers });
+      assert.equal(got.status, 502, got.body);
+      assert.equal(got.json().error.code, 'upstream_error');
+      assert.equal(got.headers['retry-after'], again);
+    }
+  }
+});
+
+test('a stream whose model fails after its first word says so in the stream', async (t) => {
+  const event = (type, more) => `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+  const url = await withBytes(t, (res) => {
+    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    res.write(event('message_start', { message: { id: 'm', type: 'message', role: 'assistant', content: [], model: 'x', usage: { input_tokens: 1, output_tokens: 1 } } }));
+    res.write(event('content_block_start', { index: 0, content_block: { type: 'text', text: '' } }));
+    res.write(event('content_block_delta', { index: 0, delta: { type: 'text_delta', text: 'One' } }));
+    res.end(event('error', { error: { type: 'invalid_request_error', message: 'no' } }));
+  });
+  const cay = await withCay(t, { env: environment('anthropic', url) });
+  const got = await request(cay, `/v1/agents/${TYPE}/late/messages`, { method: 'POST', body: JSON.stringify({ text: 'x' }) });
+  assert.equal(got.status, 200, got.body);
+  const types = got.body.split('\n').filter((l) => l.startsWith('data: {')).map((l) => JSON.parse(l.slice(6)).type);
+  assert.deepEqual(types, ['start', 'start-step', 'text-start', 'text-delta', 'error'], got.body);
+});
+
+test('a turn whose model is silent can be stopped by the id that its client chose', async (t) => {
+  let asked;
+  const silent = new Promise((resolve) => (asked = resolve));
+  const url = await withBytes(t, () => asked());
+  const cay = await withCay(t, { env: environment('anthropic', url) });
+  const post = (turn) => request(cay, `/v1/agents/${TYPE}/silent/messages`, { method: 'POST', body: JSON.stringify({ text: 'x' }), headers: { 'X-Cay-Turn': turn } });
+  for (const bad of ['', 'x', 'turn_x', 'run_01arz3ndektsv4rrffq69g5fav']) assert.equal((await post(bad)).status, 400, bad);
+  const turn = 'turn_01arz3ndektsv4rrffq69g5fav';
+  const answer = post(turn);
+  await silent;
+  assert.equal((await post(turn)).status, 409);
+  assert.equal((await request(cay, `/v1/agents/${TYPE}/silent/turns/${turn}`, { method: 'DELETE' })).status, 204);
+  const { status, headers, body } = await answer;
+  assert.equal(status, 200);
+  assert.equal(headers['x-cay-turn'], turn);
+  assert.match(body, /"start".*"start-step".*"abort"\}\n\ndata: \[DONE\]/s);
+});
+
+test('a stream begins after 15 seconds, whatever its model does', { timeout: 60_000 * slow }, async (t) => {
+  const url = await withBytes(t, () => {});
+  const cay = await withCay(t, { env: environment('anthropic', url) });
+  const response = await fetch(`http://127.0.0.1:${cay.port}/v1/agents/${TYPE}/slow/messages`, {
+    method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ text: 'x' }),
+  });
+  assert.equal(response.status, 200);
+  const turn = response.headers.get('x-cay-turn');
+  assert.equal((await request(cay, `/v1/agents/${TYPE}/slow/turns/${turn}`, { method: 'DELETE' })).status, 204);
+  assert.match(await response.text(), /^data: \{"type":"start".*"abort"/s);
+});
+
 test('a stream beyond its limit ends the turn and says which', async (t) => {
   const demo = { scripts: [{ when: '.', steps: [{ say: 'many words and more of them. ', repeat: 900 }] }] };
   const dir = agentsDir(t, { talker: { agent: { state: { a: 1 } }, demo } });
@@ -316,7 +384,7 @@ test('a client chooses the model of a turn: it is asked, and its price counts', 
   a.chat('t1', u(1), { model: 'gpt-mini' });
   a.chat('t2', u(2), { model: 'openai/gpt-5.4-nano' });
   a.chat('t3', u(3), { model: null });
-  for (const id of ['t1', 't2', 't3']) await a.done(id, 30_000 * slow);
+  for (const id of ['t1', 't2', 't3']) await a.done(id, 60_000 * slow);
   assert.deepEqual(requests.map((r) => r.body.model), ['gpt-5.4-mini', 'gpt-5.4-nano', 'gpt-5.5']);
   const stored = (await request(cay, `/agents/${TYPE}/chosen/get-messages`)).json().filter((m) => m.role === 'assistant');
   assert.deepEqual(stored.map((m) => [m.metadata.model, m.metadata.cost_usd]),

@@ -185,11 +185,24 @@ test('frames that are none get no answer and harm nothing', async () => {
   }
   a.send({ type: 'cf_agent_chat_clear' });
   a.send({ type: 'rpc', id: 'last', method: 'getAllCustomers', args: [] });
-  const last = await a.wait((f) => f.id === 'last', { ms: 30_000 * slow });
+  const last = await a.wait((f) => f.id === 'last', { ms: 60_000 * slow });
   assert.equal(last.success, true);
   assert.ok(a.frames.some((f) => f.error && f.id === 'bad1' && /"messages" must be a list/.test(f.body)));
-  const frames2 = await a.turn('works', [user('u9', 'Count customers by tier')], { ms: 30_000 * slow });
+  const frames2 = await a.turn('works', [user('u9', 'Count customers by tier')], { ms: 60_000 * slow });
   assert.equal(frames2.at(-1).outcome, undefined);
+  a.close();
+});
+
+test('ids are not cut at a NUL', async () => {
+  const a = await Raw.ready(cay, 'nul');
+  a.chat('cut\0x', [user('u1', 'hello')]);
+  a.chat('t', [user('u2\0x', 'hello')]);
+  assert.match((await a.wait((f) => f.id === 't' && f.error)).body, /"id" must not hold a NUL/);
+  a.send({ type: 'rpc', id: 'r', method: 'getAllCustomers\0x', args: [] });
+  await a.turn('after', [user('u3', 'hello')], { ms: 60_000 * slow });
+  assert.deepEqual(a.frames.filter((f) => f.id === 'cut' || f.id === 'r'), []);
+  const { messages } = (await request(cay, `/v1/agents/${TYPE}/nul/messages`)).json();
+  assert.deepEqual(messages.filter((m) => m.role === 'user').map((m) => m.id), ['u3']);
   a.close();
 });
 
@@ -283,9 +296,9 @@ test('turns of one instance wait for each other, in order, and can be cancelled 
 });
 
 test('text with NUL goes through whole, there and back', async () => {
-  const a = await Raw.ready(cay, 'nul');
+  const a = await Raw.ready(cay, 'nul-text');
   await a.turn('t1', [user('u1', 'a\u0000b')]);
-  const stored = (await request(cay, `/agents/${TYPE}/nul/get-messages`)).json();
+  const stored = (await request(cay, `/agents/${TYPE}/nul-text/get-messages`)).json();
   assert.equal(stored[0].parts[0].text, 'a\u0000b');
   const next = await a.turn('t2', [...stored, user('u2', 'hello')]);
   assert.equal(next.at(-1).outcome, undefined);

@@ -126,7 +126,7 @@ describe('an instance that is removed or cleared', () => {
           assert.equal((await a.done('t2')).outcome, 'aborted');
         } else {
           assert.equal(asJson.status, 502, asJson.body);
-          assert.match(asStream.body, /"errorText"/);
+          assert.equal(asStream.status, 502, asStream.body);
           for (const raw of [a, b]) await until(() => raw.closed, 'the close');
           assert.equal(a.closed.code, 1012);
           assert.equal((await a.done('t1')).outcome, 'error');

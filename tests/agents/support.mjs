@@ -57,7 +57,7 @@ export function withAgents(t, agents, given = {}) {
   return withCay(t, { ...given, args: [...(given.args ?? []), '--agents-dir', dir] });
 }
 
-export const within = (promise, what, ms = 15_000 * slow) => {
+export const within = (promise, what, ms = 60_000 * slow) => {
   let timer;
   const late = new Promise((_, reject) => {
     timer = setTimeout(() => reject(new Error(`${what} took over ${ms} ms`)), ms);

@@ -143,8 +143,16 @@ test("what the engine cannot do is refused with a reason", async () => {
   assert.match((await failing({ "m.ts": "@dec class A {}" })).message, /Decorators are not supported/);
   assert.match((await failing({ "m.ts": "class A { @dec x = 1 }" })).message, /Decorators are not supported/);
   assert.match((await failing({ "m.ts": "export = 5" })).message, /'export =' is not supported/);
-  assert.match((await failing({ "m.ts": 'import x = require("y")' })).message, /'import x = require\(\)' is not supported/);
+  assert.match((await failing({ "m.ts": 'import x = require("y"); x()' })).message, /'import x = require\(\)' is not supported/);
 });
+
+// With the processor time it took: the machine may be busy with other things.
+async function timed(modules) {
+  const text = JSON.stringify(JSON.stringify({ mainModule: Object.keys(modules)[0], modules }));
+  const answer = await jsc().job("P", `{ const text = ${text}, t = cpuUs(), r = __compile(text); print(cpuUs() - t); print(r) }`);
+  const end = answer.indexOf("\n");
+  return { ms: Number(answer.slice(0, end)) / 1000, out: JSON.parse(answer.slice(end + 1)) };
+}
 
 test("nested source gives a clean error", async () => {
   const n = 500000;
@@ -175,9 +183,7 @@ test("nested source gives a clean error", async () => {
     classset: "x = /" + "[".repeat(50000) + "]".repeat(50000) + "/v",
   };
   for (const [name, source] of Object.entries(cases)) {
-    const t = performance.now();
-    const out = await jsc().compile({ "m.js": source }, "m.js");
-    const ms = performance.now() - t;
+    const { out, ms } = await timed({ "m.js": source });
     assert.equal(out.ok, false, name);
     // The engine's stack limit is the backstop; these are to be met before it.
     const backstop = ["power", "assign", "regexp", "classset"].includes(name);
@@ -201,9 +207,7 @@ test("nested source gives a clean error", async () => {
     objects: "type X = " + "{a:".repeat(n),
     functions: "type X = " + "(a: ".repeat(3000),
   })) {
-    const t = performance.now();
-    const out = await jsc().compile({ "m.ts": source }, "m.ts");
-    const ms = performance.now() - t;
+    const { out, ms } = await timed({ "m.ts": source });
     assert.ok(out.ok || out.error.message, name);
     assert.ok(ms < 5000, `${name} took ${ms} ms`);
   }

@@ -14,7 +14,8 @@ const newest = (files) => Math.max(...files.map((f) => statSync(f).mtimeMs));
 
 function build() {
   mkdirSync(out, { recursive: true });
-  const bundles = [path.join(out, "compile.js"), path.join(out, "loader.js")];
+  const names = ["compile.js", "erase.mjs", "loader.js"];
+  const bundles = names.map((f) => path.join(out, f));
   const sources = readdirSync(jsDir)
     .filter((f) => f.endsWith(".js") || f === "package-lock.json")
     .map((f) => path.join(jsDir, f));
@@ -22,8 +23,8 @@ function build() {
   {
     // Test files run side by side: nobody may see half a bundle.
     const temporary = path.join(out, `bundles.${process.pid}`);
-    execFileSync(process.execPath, [path.join(jsDir, "build.js"), temporary], { stdio: ["ignore", "inherit", "inherit"] });
-    for (const f of ["compile.js", "loader.js"]) renameSync(path.join(temporary, f), path.join(out, f));
+    execFileSync(process.execPath, [path.join(jsDir, "build.js"), temporary, "--erase"], { stdio: ["ignore", "inherit", "inherit"] });
+    for (const f of names) renameSync(path.join(temporary, f), path.join(out, f));
     rmSync(temporary, { recursive: true });
   }
   const runner = path.join(out, "jscrun");
@@ -37,6 +38,8 @@ function build() {
   }
 }
 build();
+
+export const { erase } = await import(path.join(out, "erase.mjs"));
 
 export const compileSource = readFileSync(path.join(out, "compile.js"), "utf8");
 export const loaderSource = readFileSync(path.join(out, "loader.js"), "utf8");

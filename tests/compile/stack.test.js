@@ -95,8 +95,8 @@ export default () => <div title="a &amp; b" data-x={1}>
       "FAIL TypeError: undefined is not an object (evaluating 'label.nope.x')",
       `    at Bad (main.jsx:${place(source, ".x; }")})`,
       `    at createElement (main.jsx:${place(source, "(p) : c")})`,
-      // The call that was put in stands at the end of the name it replaced.
-      `    at default (main.jsx:${place(source, ' label="l"')})`,
+      // The call that was put in stands before the name.
+      `    at default (main.jsx:${place(source, 'Bad label="l"')})`,
     ].join("\n"),
   );
 });

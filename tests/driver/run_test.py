@@ -88,6 +88,26 @@ class RunTest(unittest.TestCase):
         run.count_node(p, "# pass 3\n# fail 0\n# cancelled 0\n", [], 7)
         self.assertEqual((p.passed, p.failures), (3, ["node --test: exit status 7"]))
 
+    def test_what_fails_once_is_unsteady_and_has_failed_all_the_same(self):
+        self.addCleanup(setattr, run, "AGAIN", False)
+        for again, second, expected in ((False, 0, (0, 1, 0)), (True, 0, (0, 1, 1)), (True, 1, (0, 1, 0))):
+            run.AGAIN = again
+            p = self.phase(None)
+            p.failures = ["bad"]
+
+            def alone(name):
+                done = self.phase(None)
+                done.ok(second == 0, name)
+                return done
+
+            run.try_again(p, ["f"], alone)
+            self.assertEqual((p.passed, len(p.failures), len(p.unsteady)), expected)
+
+    def test_the_file_of_a_failed_test_is_found(self):
+        text = "not ok 1 - a\n  ---\n  duration_ms: 1\n  location: '%s:3:1'\n  ...\nok 2 - b\n  ---\n  location: 'x:1:1'\n  ...\n"
+        files = ["tests/e2e/a.test.mjs", "tests/e2e/b.test.mjs"]
+        self.assertEqual(run.failed_files(text % os.path.abspath(files[1]), files), [files[1]])
+
     def test_good_phase_passes(self):
         p = self.phase(shell("true"))
         self.ran(p)

@@ -1,8 +1,11 @@
-// Every field of every JSON body that openapi.json names, wrong in every way: each is refused with an error that has the
-// shape of one, none is a fault of the server, and none takes long. The table is the document: a new field is tried
-// without a word here.
+// Every field of every JSON body, every part of a path and every parameter that openapi.json names, wrong in every way: each
+// is refused with an error that has the shape of one, none is a fault of the server, and none takes long. The table is the
+// document: a new field is tried without a word here. The wire of @vercel/sandbox, which is not in it, has a table of its
+// own at the end. What was accepted can be listed afterwards.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { request, root, slow, startCay } from '../lib/cay.mjs';
@@ -20,6 +23,22 @@ function resolve(schema) {
 
 const branches = (schema) => ((s) => s.oneOf ?? s.anyOf ?? [s])(resolve(schema)).map(resolve);
 const typesOf = (schema) => new Set(branches(schema).flatMap((s) => [s.type ?? (s.properties ? 'object' : s.enum ? s.enum.map((v) => typeof v) : [])].flat()));
+
+/** Values that JSON.stringify() cannot write: bytes that are no UTF-8, and a number beyond 64 bits. */
+const RAW = { '@invalid@': Buffer.from('"a\xff\xc3("', 'latin1'), '@2^63@': Buffer.from('9223372036854775808') };
+const HOSTILE = ['', '\u202egnp.exe', 'a\u0000b', 'x'.repeat(65_536), '../../etc/passwd', '-1', '9223372036854775808', '\ufffd\u0007\u001b[2J'];
+
+/** JSON with those in their places. */
+function bytesOf(body) {
+  let parts = [Buffer.from(typeof body === 'string' ? body : JSON.stringify(body))];
+  for (const [name, bytes] of Object.entries(RAW))
+    parts = parts.flatMap((part) => {
+      const at = part.indexOf(`"${name}"`);
+      return at < 0 ? [part] : [part.subarray(0, at), bytes, part.subarray(at + name.length + 2)];
+    });
+  return Buffer.concat(parts);
+}
+
 const samples = { string: 'x', number: 1.5, integer: 7, boolean: true, array: [], object: {} };
 /* A whole number is a number too. */
 const isOf = (types, kind) => types.size === 0 || types.has(kind) || (kind === 'integer' && types.has('number'));
@@ -29,6 +48,11 @@ function* wrong(schema) {
   const types = typesOf(schema);
   for (const [kind, value] of Object.entries(samples)) if (!isOf(types, kind)) yield [`${kind} instead of ${[...types]}`, value, true];
   yield ['null', null, false];
+  yield ['not UTF-8', '@invalid@', true];
+  yield ['2^63', '@2^63@', !types.has('number') && types.size > 0];
+  yield ['-1', -1, false];
+  yield ['an empty list', [], false];
+  yield ['turned around', '\u202egnp.exe', false];
   for (const s of branches(schema)) {
     if (s.enum) yield ['no such word', 'no-such-word', true];
     if (s.const !== undefined) yield ['another constant', 'no-such-word', true];
@@ -65,6 +89,23 @@ function* places(schema, path = []) {
       yield [[...path, 0], s.items];
       yield* places(s.items, [...path, 0]);
     }
+    // A map: the values under a name of the caller's.
+    if (s.additionalProperties && path.length > 0 && path.length < 4) {
+      const value = s.additionalProperties === true ? {} : s.additionalProperties;
+      yield [[...path, 'A_NAME'], value];
+      yield* places(value, [...path, 'A_NAME']);
+    }
+  }
+}
+
+/** All maps of a body, whose names are the caller's: [path, a right value]. */
+function* maps(schema, path = []) {
+  for (const s of branches(schema)) {
+    for (const [name, field] of Object.entries(s.properties ?? {})) if (path.length < 4) yield* maps(field, [...path, name]);
+    if (s.items && path.length > 0 && path.length < 4) yield* maps(s.items, [...path, 0]);
+    if (!s.additionalProperties || path.length === 0) continue;
+    const [kind = 'string'] = typesOf(s.additionalProperties === true ? {} : s.additionalProperties);
+    yield [path, samples[kind] ?? null];
   }
 }
 
@@ -87,8 +128,27 @@ describe('bad input', () => {
     cay = await startCay({ args: ['--log-level', 'error'], config: { sandboxes: { max: 8, pool: 0 }, tasks: { waiting_per_key: 100_000, slots: 0 } } });
     const post = async (path, body) => (await request(cay, path, { method: 'POST', body: JSON.stringify(body) })).json();
     fill.id = (await post('/v1/sandboxes', { timeout_s: 600 })).id;
+    fill.session = (await post('/api/v2/sandboxes', { name: 'first', timeout: 600_000 })).session?.id;
+    assert.ok(fill.session, 'a session of the other wire');
     fill.exec = (await post(`/v1/sandboxes/${fill.id}/exec`, { command: 'sleep 600', background: true, tty: true })).id;
+    const code = await post('/v1/code', { command: 'echo hello > made' });
+    real.runs = { id: code.id, name: (await request(cay, `/v1/runs/${code.id}/artifacts`)).json().artifacts[0]?.name };
+    real.snapshots = { id: (await post(`/v1/sandboxes/${fill.id}/snapshots`, {})).id };
+    real.tasks = { id: (await post('/v1/tasks', bases['post /v1/tasks'])).id };
+    real.keys = { id: (await post('/v1/keys', { name: 'real' })).id };
+    const made = await request(cay, '/v1/workers/real', { method: 'PUT', body: JSON.stringify(bases['put /v1/workers/{id}']) });
+    assert.equal(made.status, 200, made.body);
+    real.workers = { id: 'real' };
+    const agent = (await request(cay, '/v1/agents')).json().agents[0].type;
+    const said = await request(cay, `/v1/agents/${agent}/bad/messages`, { method: 'POST', body: '{"text":"hello"}', headers: { accept: 'application/json' } });
+    assert.equal(said.status, 200, said.body);
+    real.agents = { agent, name: 'bad', chat: 'bad' };
   });
+
+  /** What is there of each kind, by the first word of a path. */
+  const real = {};
+  const partsOf = (path) => ({ turn: 'x', port: '3000', ...fill, ...real[path.replace('/v1', '').split('/')[1]] });
+  const fillIn = (path) => path.replace(/\{(\w+)\}/g, (_, name) => partsOf(path)[name]);
   after(() => cay.stop());
 
   /** The least that each takes, so that a mistake is met where it is. */
@@ -112,6 +172,9 @@ describe('bad input', () => {
     'post /v1/keys': { name: 'x' },
     'post /v1/tasks': { type: 'run', input: { code: 'export default () => 1' } },
   };
+  /** Where one field makes the others unread: what it takes instead of the base, by the first word of the place. */
+  const said = { id: 'm1', role: 'user', parts: [{ type: 'text', text: 'hello' }] };
+  const others = { 'post /v1/agents/{agent}/{name}/messages': { message: { message: said }, messages: { messages: [said] } } };
   const operations = Object.entries(api.paths).flatMap(([path, methods]) =>
     Object.entries(methods)
       .filter(([, o]) => o.requestBody?.content?.['application/json'])
@@ -119,11 +182,10 @@ describe('bad input', () => {
   );
 
   const send = async ({ method, path }, body) => {
-    const parts = { agent: 'notebook', name: 'bad', ...fill, ...(path.startsWith('/v1/workers') ? { id: 'bad' } : {}) };
-    const url = path.replace(/\{(\w+)\}/g, (_, name) => parts[name] ?? 'x');
+    const url = fillIn(path);
     let timer;
     const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error('no answer')), TIMEOUT)));
-    const res = await Promise.race([request(cay, url, { method, headers: { 'Content-Type': 'application/json' }, body }), late]).finally(() => clearTimeout(timer));
+    const res = await Promise.race([request(cay, url, { method, headers: { 'Content-Type': 'application/json' }, body: bytesOf(body) }), late]).finally(() => clearTimeout(timer));
     return res;
   };
 
@@ -153,14 +215,17 @@ describe('bad input', () => {
       let tried = 0;
       const attempt = async (what, body, mustFail) => {
         tried++;
-        const res = await send(op, typeof body === 'string' ? body : JSON.stringify(body)).catch((e) => e);
+        const res = await send(op, body).catch((e) => e);
         const why = res instanceof Error ? res.message : complaint(res, mustFail);
         if (why) bad.push(`${what}: ${why} ${res.body?.slice(0, 200) ?? ''}`);
       };
       const base = bases[op.name];
+      const baseFor = (path) => others[op.name]?.[path[0]] ?? base;
       const jobs = [];
       for (const [path, schema] of places(op.schema))
-        for (const [what, value, mustFail] of wrong(schema)) jobs.push([`${path.join('.')} is ${what}`, put(base, path, value), mustFail]);
+        for (const [what, value, mustFail] of wrong(schema)) jobs.push([`${path.join('.')} is ${what}`, put(baseFor(path), path, value), mustFail]);
+      for (const [path, value] of maps(op.schema))
+        for (const name of [...HOSTILE, '@invalid@', '__proto__']) jobs.push([`a name in ${path.join('.')} is ${JSON.stringify(name).slice(0, 30)}`, put(baseFor(path), [...path, name], value), name === '@invalid@']);
       const whole = ['', '{', '[]', '"x"', '5', 'null', '{"a":1,"a":2}', '{"a":\u0001}', `${'['.repeat(1000)}${']'.repeat(1000)}`, `{"a":`.repeat(1000) + '1' + '}'.repeat(1000), '\ufeff{}', '{"a":"\ud800"}'];
       for (const text of whole) jobs.push([`the body is ${JSON.stringify(text).slice(0, 30)}`, text, text !== '' || op.required === true]);
       const many = 4;
@@ -170,6 +235,144 @@ describe('bad input', () => {
       assert.ok(tried > 12);
       assert.deepEqual(bad, []);
     });
+
+  /** A request whose answer has its head: what streams is not read to its end. */
+  const head = (method, path) => new Promise((resolve, reject) => {
+    const req = httpRequest({ host: '127.0.0.1', port: cay.port, method, path, agent: false, timeout: TIMEOUT }, (res) => {
+      resolve(res.statusCode);
+      res.destroy();
+    });
+    req.once('timeout', () => req.destroy(new Error('no answer')));
+    req.once('error', reject);
+    req.end();
+  });
+
+  const METHODS = ['get', 'put', 'post', 'delete', 'patch'];
+  const methodsOf = (path) => Object.entries(api.paths[path]).filter(([method]) => METHODS.includes(method));
+  const parameters = (path, op, where) => [...(api.paths[path].parameters ?? []), ...(op.parameters ?? [])].filter((p) => p.in === where);
+
+  test('every path leads to something real', async () => {
+    const none = [];
+    for (const path of Object.keys(api.paths))
+      for (const [method, op] of methodsOf(path)) {
+        assert.deepEqual([...path.matchAll(/\{(\w+)\}/g)].map((m) => m[1]).sort(), parameters(path, op, 'path').map((p) => p.name).sort(), path);
+        assert.doesNotMatch(fillIn(path), /undefined/, path);
+        // Files are named by a query, which is not 404 when it is missing; a socket is there for those who ask for one.
+        if (method === 'get' && path !== '/agents/{agent}/{name}' && (await head('GET', fillIn(path))) === 404) none.push(path);
+      }
+    assert.deepEqual(none, []);
+  });
+
+  /** One request as it is written, NULs and all: the status of the answer. */
+  const raw = (method, path, headers, body) => new Promise((resolve, reject) => {
+    const socket = connect(cay.port, '127.0.0.1');
+    const lines = [`${method} ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close', 'Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`, ...headers];
+    let text = '';
+    socket.setTimeout(TIMEOUT, () => socket.destroy(new Error('no answer')));
+    socket.on('error', reject);
+    socket.on('data', (piece) => {
+      text += piece.toString('latin1');
+      const found = /^HTTP\/1\.1 (\d+) /.exec(text);
+      if (found) resolve(Number(found[1]));
+      if (found) socket.destroy();
+    });
+    socket.on('close', () => reject(new Error(`closed without an answer: ${text}`)));
+    socket.write(Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`, 'latin1'), Buffer.from(body)]));
+  });
+
+  test('every header that is read', async () => {
+    // Those of the document, and the one that browsers send when they come back to a stream.
+    const ways = [];
+    for (const path of Object.keys(api.paths))
+      for (const [method, op] of methodsOf(path)) {
+        for (const { name } of parameters(path, op, 'header')) ways.push([name, method, path]);
+        if (method === 'get' && path.endsWith('/events')) ways.push(['Last-Event-ID', method, path]);
+      }
+    assert.ok(ways.length >= 6 && ways.some(([name]) => name === 'Idempotency-Key'), JSON.stringify(ways));
+    const hostile = [...HOSTILE.map((text) => Buffer.from(text).toString('latin1')), '\xff\xfe', '1.2.3.4', '0:0:0', '\t', 'a\rb', 'x'.repeat(200), 'x'.repeat(201)];
+    const bad = [];
+    for (const [name, method, path] of ways)
+      for (const values of [...hostile.map((v) => [v]), ['a', 'b']]) {
+        const body = method === 'get' ? '' : JSON.stringify(bases[`${method} ${path}`]);
+        const accept = name === 'Last-Event-ID' ? ['Accept: text/event-stream'] : [];
+        const status = await raw(method.toUpperCase(), fillIn(path), [...accept, ...values.map((v) => `${name}: ${v}`)], body).catch((error) => error.message);
+        const isKey = values.length === 1 && /^[\x21-\x7e]{1,200}$/.test(values[0]);
+        const must = name === 'Idempotency-Key' ? (isKey ? [202, 202] : [400, 431]) : [200, 499];
+        if (!(status >= must[0] && status <= must[1])) bad.push(`${method} ${path} ${name}: ${JSON.stringify(values).slice(0, 60)}: ${status}`);
+      }
+    assert.deepEqual(bad, []);
+  });
+
+  /** Texts as a path or a query may carry them, also such as are no UTF-8. */
+  const coded = [...HOSTILE.map(encodeURIComponent), '%ff%fe', '%', '%zz', '%2e%2e%2f'];
+
+  test('every part of every path and every parameter', async () => {
+    const jobs = [];
+    for (const path of Object.keys(api.paths))
+      for (const [method, op] of methodsOf(path)) {
+        const filled = fillIn(path);
+        for (const value of coded) {
+          for (const { name } of parameters(path, op, 'path')) jobs.push([method, fillIn(path.replace(`{${name}}`, value))]);
+          for (const { name } of parameters(path, op, 'query')) jobs.push([method, `${filled}?${name}=${value}`]);
+        }
+      }
+    assert.ok(jobs.length > 500, `${jobs.length}`);
+    const bad = [];
+    await Promise.all(Array.from({ length: 4 }, async () => {
+      for (let job; (job = jobs.pop()); ) {
+        const status = await head(job[0].toUpperCase(), job[1]).catch((error) => error.message);
+        if (!(status < 500 || [501, 503, 507].includes(status))) bad.push(`${job[0]} ${job[1].slice(0, 100)}: ${status}`);
+      }
+    }));
+    assert.deepEqual(bad, []);
+  });
+
+  /** [method, path, a right body]: each leaf of it is replaced in turn. */
+  const vercel = [
+    ['POST', '/api/v2/sandboxes', { name: 'n', runtime: 'node24', timeout: 5000, ports: [3000], resources: { vcpus: 1 }, env: { A: 'b' }, tags: { a: 'b' }, networkPolicy: { mode: 'deny-all' }, persistent: true }],
+    ['POST', '/api/v2/sandboxes', { name: 's', source: { type: 'git', url: 'https://a.example/x', depth: 1, revision: 'x', username: 'u', password: 'p' } }],
+    ['PATCH', '/api/v2/sandboxes/n', { timeout: 5000, ports: [3000], env: { A: 'b' }, tags: { a: 'b' }, networkPolicy: { mode: 'deny-all' }, persistent: true, currentSnapshotId: 'x' }],
+    ['POST', '/api/v2/sandboxes/n/fork', { name: 'm', timeout: 5000, tags: { a: 'b' } }],
+    ['POST', '/api/v2/sandboxes/sessions/{session}/cmd', { command: 'true', args: ['a'], cwd: '/', env: { A: 'b' }, sudo: false, wait: true, detached: false }],
+    ['POST', '/api/v2/sandboxes/sessions/{session}/network-policy', { mode: 'custom', allowedDomains: ['a.example'], injectionRules: [{ domain: 'a.example', headers: { a: 'b' } }] }],
+    ['POST', '/api/v2/sandboxes/sessions/{session}/extend-timeout', { duration: 1000 }],
+    ['POST', '/api/v2/sandboxes/sessions/{session}/fs/mkdir', { path: 'd', cwd: '/work' }],
+    ['POST', '/api/v2/sandboxes/sessions/{session}/fs/read', { path: 'f', cwd: '/work' }],
+    ['POST', '/api/v2/sandboxes/sessions/{session}/snapshot', { expiration: 1000 }],
+  ];
+  const values = [null, true, [], {}, -1, 1.5, 1e30, '@2^63@', '@invalid@', ...HOSTILE];
+
+  function* leaves(body, path = []) {
+    for (const [key, value] of Object.entries(body)) {
+      yield [...path, Array.isArray(body) ? Number(key) : key];
+      if (value !== null && typeof value === 'object') yield* leaves(value, [...path, key]);
+    }
+  }
+
+  test('the wire of @vercel/sandbox', async () => {
+    const right = await send({ method: 'POST', path: '/api/v2/sandboxes/sessions/{session}/cmd' }, { command: 'true', args: [] });
+    assert.equal(right.status, 200, right.body);
+    const jobs = [];
+    for (const [method, path, body] of vercel)
+      for (const leaf of leaves(body)) for (const value of values) jobs.push([method, path, put(body, leaf, value), `${leaf.join('.')} = ${JSON.stringify(value)?.slice(0, 30)}`]);
+    assert.ok(jobs.length > 500, `${jobs.length}`);
+    const bad = [];
+    await Promise.all(Array.from({ length: 4 }, async () => {
+      for (let job; (job = jobs.pop()); ) {
+        const [method, path, body, what] = job;
+        const res = await send({ method, path }, body).catch((e) => e);
+        const why = res instanceof Error ? res.message : res.status >= 500 && ![501, 503, 507].includes(res.status) ? `status ${res.status}` : null;
+        if (why) bad.push(`${method} ${path} ${what}: ${why} ${res.body?.slice(0, 200) ?? ''}`);
+      }
+    }));
+    assert.deepEqual(bad, []);
+  });
+
+  test('what was accepted can be listed', async () => {
+    const lists = ['/v1/runs', '/v1/sandboxes', '/v1/snapshots', '/v1/tasks', '/v1/keys', '/v1/workers', '/v1/agents', '/v1/usage',
+      '/api/v2/sandboxes?sortBy=name', '/api/v2/sandboxes?namePrefix=n', '/api/v2/sandboxes/sessions?name=first', '/api/v2/sandboxes/snapshots'];
+    for (const path of lists) assert.equal((await request(cay, path)).status, 200, path);
+  });
 
   test('afterwards it works as before', async () => {
     assert.equal((await request(cay, '/v1/run', { method: 'POST', body: '{"code":"export default () => 6 * 7"}' })).json().result, 42);

@@ -4,8 +4,9 @@ import { createServer, request as httpRequest } from 'node:http';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
-import { request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { request, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { KEY, missing, startS3 } from '../lib/s3.mjs';
 
 const env = { AWS_ACCESS_KEY_ID: KEY, AWS_SECRET_ACCESS_KEY: KEY };
@@ -19,7 +20,7 @@ async function leave(cay, text, times = 1) {
   return { id, hash: artifact.sha256 ?? artifact.hash, bytes: artifact.bytes };
 }
 const metric = async (cay, name) => Number(new RegExp(`^cay_bucket_${name} (\\d+)$`, 'm').exec((await request(cay, '/metrics')).body)?.[1]);
-const quiet = (cay) => until(async () => (await metric(cay, 'waiting')) === 0, 'all to be sent', 30_000 * slow);
+const quiet = (cay) => until(async () => (await metric(cay, 'waiting')) === 0, 'all to be sent');
 
 /** Its port, and what it does with each connection: a server that is cut off in the middle. */
 async function startProxy(t, target, onData) {
@@ -52,10 +53,10 @@ test('artifacts are sent, once each, and removed there when their records go', {
   assert.equal(await metric(cay, 'failures_total'), 0);
   const pruned = await runCay(['prune', '--keep-runs', '1', '--data-dir', cay.dataDir, '--config', join(cay.dir, 'cay.json')]);
   assert.equal(pruned.code, 0, pruned.stderr);
-  await until(() => s3.objects().length === 1, 'the removal', 20_000 * slow);
+  await until(() => s3.objects().length === 1, 'the removal');
   assert.deepEqual(s3.objects(), [a.hash], 'what another job has stays');
   assert.equal((await request(cay, `/v1/runs/${again.id}/artifacts/changes.diff`)).status, 200);
-  await until(async () => (await metric(cay, 'waiting')) === 0, 'nothing to be left', 20_000 * slow);
+  await until(async () => (await metric(cay, 'waiting')) === 0, 'nothing to be left');
   const back = await leave(cay, 'two', 40_000);
   await quiet(cay);
   assert.deepEqual(s3.objects(), [a.hash, back.hash].sort(), 'one that comes again is sent again');
@@ -69,7 +70,7 @@ test('a wrong secret, a bucket that is gone, a server that is down: said, and ma
   const dataDir = join(tempDir(t), 'data');
   let cay = await startCay({ dataDir, config: config(s3.url), env: { ...env, AWS_SECRET_ACCESS_KEY: 'wrong' } });
   const a = await leave(cay, 'first');
-  await until(() => cay.stderr().includes('SignatureDoesNotMatch'), 'the refusal', 15_000 * slow);
+  await until(() => cay.stderr().includes('SignatureDoesNotMatch'), 'the refusal');
   assert.match(cay.stderr(), /bucket\.failed.*403 SignatureDoesNotMatch: look at AWS_ACCESS_KEY_ID/);
   assert.ok(!cay.stderr().includes('wrong'), 'the secret is not shown');
   assert.equal(await metric(cay, 'up'), 0);
@@ -77,7 +78,7 @@ test('a wrong secret, a bucket that is gone, a server that is down: said, and ma
   await cay.stop();
 
   cay = await startCay({ dataDir, config: config(`http://127.0.0.1:${port}/nowhere`), env });
-  await until(() => cay.stderr().includes('NoSuchBucket'), 'the other refusal', 15_000 * slow);
+  await until(() => cay.stderr().includes('NoSuchBucket'), 'the other refusal');
   assert.match(cay.stderr(), /404 NoSuchBucket: there is no such bucket/);
   await cay.stop();
 
@@ -85,7 +86,7 @@ test('a wrong secret, a bucket that is gone, a server that is down: said, and ma
   cay = await startCay({ dataDir, config: config(s3.url), env });
   try {
     const b = await leave(cay, 'second');
-    await until(async () => (await metric(cay, 'failures_total')) > 0, 'a failure', 15_000 * slow);
+    await until(async () => (await metric(cay, 'failures_total')) > 0, 'a failure');
     assert.equal((await request(cay, `/v1/runs/${b.id}/artifacts/changes.diff`)).status, 200, 'the local one is there');
     assert.equal(await metric(cay, 'waiting'), 2);
     s3 = await startS3(directory, { port });
@@ -95,6 +96,23 @@ test('a wrong secret, a bucket that is gone, a server that is down: said, and ma
   } finally {
     await cay.stop();
   }
+});
+
+test('one whose end could not be noted is sent once more', { skip: missing }, async (t) => {
+  const s3 = await startS3(tempDir(t));
+  t.after(() => s3.stop());
+  const cay = await withCay(t, { config: config(s3.url), env });
+  const made = [];
+  for (const text of ['one', 'two', 'three']) made.push(await leave(cay, text));
+  await quiet(cay);
+  const sent = await metric(cay, 'sent_total');
+  // What a write that fails leaves: it is said to be on its way, and is not.
+  const db = new DatabaseSync(join(cay.dataDir, 'cay.db'), { timeout: 5000 });
+  db.exec('UPDATE blobs SET stored = 3 WHERE stored = 1');
+  db.close();
+  await until(async () => (await metric(cay, 'sent_total')) === sent + made.length, 'the others to be sent');
+  await quiet(cay);
+  assert.deepEqual(s3.hashes(), made.map((m) => m.hash).sort());
 });
 
 test('kill -9 in the middle of a transfer: it is sent again, and is whole', { skip: missing }, async (t) => {
@@ -111,7 +129,7 @@ test('kill -9 in the middle of a transfer: it is sent again, and is whole', { sk
   const url = `http://127.0.0.1:${port}/cay`;
   let cay = await startCay({ dataDir, config: config(url), env });
   const { hash } = await leave(cay, 'much', 60_000);
-  await until(() => held >= 100_000, 'the middle', 15_000 * slow);
+  await until(() => held >= 100_000, 'the middle');
   await cay.kill9();
   assert.notDeepEqual(s3.hashes(), [hash]); // this server keeps the half that it got; Amazon's keeps nothing
   open = true;
@@ -180,7 +198,7 @@ test('a server that never ends its answer holds nobody up', async (t) => {
   t.after(() => { server.closeAllConnections(); server.close(); });
   const cay = await withCay(t, { config: config(`http://127.0.0.1:${server.address().port}/x`), env });
   await leave(cay, 'x');
-  await until(async () => (await metric(cay, 'failures_total')) > 0, 'a failure', 15_000 * slow);
+  await until(async () => (await metric(cay, 'failures_total')) > 0, 'a failure');
   assert.equal((await request(cay, '/health')).status, 200);
 });
 

@@ -22,7 +22,7 @@ async function start(t, files, options = {}) {
   const { mock, requests, url } = await startMock(t);
   const server = await startGit(t);
   const repo = server.add('repo', files);
-  const config = { coders: { 'claude-code': folder }, sandboxes: { private: [server.host] } };
+  const config = { coders: { 'claude-code': folder }, sandboxes: { private: [server.host], allow: [`tcp://${server.host}`] } };
   const cay = await withCay(t, { config, env: { ANTHROPIC_API_KEY: 'sk-ant-the-real-one', ANTHROPIC_BASE_URL: url }, ...options });
   const run = async (body) => {
     const seen = code(cay, { agent: 'claude-code', model: 'claude-sonnet-4-5', repo, max_steps: 8, ...body });
@@ -75,9 +75,9 @@ test('as a task: it works, is accounted for, and its output is there afterwards'
   assert.equal(task.state, 'done', JSON.stringify(task));
   assert.equal(task.type, 'claude-code');
   assert.equal(task.attempt, 1);
-  assert.equal(task.result.agent, 'claude-code');
-  assert.match(task.result.diff, /\+echo \$\(\(\$1 \+ \$2\)\)/);
-  assert.match(task.result.result.summary, /It is a sum now/);
+  assert.equal(task.result.detail.agent, 'claude-code', JSON.stringify(task.result));
+  assert.match(task.result.detail.diff, /\+echo \$\(\(\$1 \+ \$2\)\)/);
+  assert.match(task.result.detail.result.summary, /It is a sum now/);
   const events = (await request(cay, `/v1/tasks/${task.id}/events`)).body;
   assert.match(events, /"tool":"Edit"/);
   assert.equal((await request(cay, `/v1/runs/${task.run}/artifacts`)).json().artifacts.length, 1, 'its diff is kept');

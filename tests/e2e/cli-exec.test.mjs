@@ -112,7 +112,10 @@ for (const [who, user] of users) {
     assert.equal(hides.code, 2);
     assert.match(hides.err, /would hide the system.*--root/);
     assert.match((await run(t, ['-v', '/dev/null:/work/x', 'true'], user)).err, /neither a folder nor a file/);
-    assert.match((await run(t, ['-v', `${dir}:/usr/x`, 'true'], user)).err, /'\/usr\/x' .*folder of the system/);
+    for (const place of ['/usr/x', '/usr/bin', '/etc', '/proc', '/proc/self', '/dev', '/sys']) {
+      const refused = await run(t, ['-v', `${dir}:${place}`, 'true'], user);
+      assert.deepEqual([refused.code, refused.err.includes(`'${place}' would hide a part of the system`)], [2, true], refused.err);
+    }
   });
 
   test(`limits: time and memory, ${who}`, limit, async (t) => {
@@ -367,8 +370,11 @@ test('another system as the root: a folder, and an archive that is unpacked once
   const shell = await run(t, ['--root', root, '/bin/sh', '-c', 'true'], { ...user, env: cache });
   assert.notEqual(shell.code, 127, shell.err);
   writeFileSync(join(dir, 'cay.json'), JSON.stringify({ sandboxes: { roots: { other: root } } }));
-  const named = await run(t, ['--root', 'other', '/bin/sh', '-c', 'true'], { ...user, env: cache, cwd: dir });
+  const named = await run(t, ['--root', 'other', '--config', 'cay.json', '/bin/sh', '-c', 'true'], { ...user, env: cache, cwd: dir });
   assert.equal(named.code, shell.code, named.err);
+  const strange = await run(t, ['--root', 'other', '/bin/sh', '-c', 'true'], { ...user, env: cache, cwd: dir });
+  assert.equal(strange.code, 2, 'a folder that may be anybody\'s does not say what a root is');
+  assert.match(strange.err, /\.\/cay\.json is not read by `cay exec`/);
   const tar = start(t, ['-C', root, '-cf', join(dir, 'root.tar'), '.'], { command: 'tar', input: '' });
   assert.equal((await tar.ended).code, 0);
   for (let i = 0; i < 2; i++) {

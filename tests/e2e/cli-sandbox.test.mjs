@@ -1,6 +1,7 @@
 // `cay sandbox` against a real server: every verb, both ways of copying, streams, signals, a terminal,
 // a connection that is cut, and what is said when something is wrong.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer } from 'node:net';
@@ -66,6 +67,30 @@ test('create, ls, inspect, extend, pause, resume, rm', limit, async (t) => {
   assert.doesNotMatch(await ok(t, server, 'ls', '-q'), new RegExp(id));
   assert.match(await ok(t, server, 'ls', '-a'), new RegExp(`^${id} +stopped`, 'm'));
   assert.equal((await run(t, server, ['exec', 'life', 'true'])).code, 66, 'the name is free again');
+});
+
+test('a name leads to one sandbox', limit, async (t) => {
+  const { server, id } = await withBox(t, '--name', 'only');
+  const second = await run(t, server, ['create', '--name', 'only']);
+  assert.equal(second.code, 75);
+  assert.match(second.err, new RegExp(`${id} has the name "only" already: choose another name`));
+  const many = await Promise.all(Array.from({ length: 4 }, () => request(server, '/v1/sandboxes', { method: 'POST', body: '{"name":"raced"}' })));
+  assert.deepEqual(many.map((res) => res.status).sort(), [201, 409, 409, 409]);
+  await ok(t, server, 'rm', 'raced');
+  await ok(t, server, 'rm', 'only');
+  await withBox(t, '--name', 'only');
+});
+
+test('a shell without a terminal runs what comes in, and ends with it', limit, async (t) => {
+  const { server, id } = await withBox(t);
+  const piped = await run(t, server, ['sh', id], { input: 'echo $((6 * 7)); tty; exit 3\n' });
+  assert.deepEqual([piped.code, piped.out], [3, '42\nnot a tty\n'], piped.err);
+  assert.equal((await run(t, server, ['sh', id], { input: '' })).code, 0);
+  const waiting = start(t, server, ['sandbox', 'sh', id]);
+  waiting.child.stdin.write('echo ready\n');
+  await until(() => waiting.out === 'ready\n', 'the shell');
+  waiting.child.kill('SIGTERM');
+  assert.equal((await waiting.ended).code, 143);
 });
 
 test('the status of the command is the status', limit, async (t) => {
@@ -207,6 +232,10 @@ test('copying files and folders, both ways', limit, async (t) => {
   writeFileSync(join(from, 'sub/run me'), '#!/bin/sh\necho ran\n');
   chmodSync(join(from, 'sub/run me'), 0o755);
   symlinkSync('../big', join(from, 'sub/link'));
+  const long = join(...Array(5).fill('n'.repeat(60)));
+  mkdirSync(join(from, long), { recursive: true });
+  writeFileSync(join(from, long, '-rf \n é'), 'deep');
+  symlinkSync(`${'../'.repeat(5)}${'x/'.repeat(80)}y`, join(from, long, 'link'));
 
   // A file: to a name, into a folder, back again.
   await ok(t, server, 'cp', join(from, 'big'), 'copy:/work/new/name');
@@ -227,6 +256,12 @@ test('copying files and folders, both ways', limit, async (t) => {
   assert.ok(statSync(join(dir, 'folder/sub/run me')).mode & 0o100);
   await ok(t, server, 'cp', 'copy:/work/from', join(dir, 'folder'));
   assert.ok(existsSync(join(dir, 'folder/from/big')), 'into a folder that is there');
+  assert.equal(readFileSync(join(dir, 'folder', long, '-rf \n é'), 'utf8'), 'deep');
+  assert.equal(readlinkSync(join(dir, 'folder', long, 'link')), `${'../'.repeat(5)}${'x/'.repeat(80)}y`);
+  execFileSync('mkfifo', [join(from, 'pipe')]);
+  const part = await run(t, server, ['cp', from, 'copy:/work/part']);
+  assert.equal(part.code, 3, part.err);
+  assert.match(part.err, /pipe: a pipe, socket or device/);
 
   // Archives in pipes.
   const packed = await run(t, server, ['cp', 'copy:/work/from/sub', '-']);
@@ -253,16 +288,43 @@ test('what a guest packs stays in the folder it is copied to', limit, async (t) 
   const { server, id } = await withBox(t);
   const dir = tempDir(t);
   const make = `mkdir -p /work/d/sub; cd /work/d; echo evil > /work/outside
-    ln -s /etc/passwd abs; ln -s ../../../x up; ln -s sub inner; mkfifo pipe; echo fine > file; ln file hard`;
+    ln -s /etc/passwd abs; ln -s ../../../x up; ln -s sub inner; mkfifo pipe; echo fine > file; ln file hard
+    mkdir -p .git/hooks sub/bare/objects sub/bare/refs; echo x >.git/config; echo 'ref: refs/heads/x' >sub/bare/HEAD; echo x >sub/bare/config`;
   await ok(t, server, 'exec', id, 'sh', '-c', make);
   writeFileSync(join(dir, 'x'), 'untouched');
   const done = await run(t, server, ['cp', `${id}:/work/d`, join(dir, 'out')]);
-  assert.equal(done.code, 0, done.err);
+  assert.equal(done.code, 3, done.err);
   assert.match(done.err, /\d entries were left out/);
+  assert.match(done.err, /abs: the link leads out/);
+  assert.match(done.err, /\.git\/config: what git keeps in \.git is not written/);
+  assert.ok(!['HEAD', 'objects', 'refs'].every((name) => readdirSync(join(dir, 'out/sub/bare')).includes(name)), 'no repository');
   assert.deepEqual(readdirSync(join(dir, 'out')).filter((name) => name !== 'hard' && name !== 'file').sort(), ['inner', 'sub']);
   assert.ok(lstatSync(join(dir, 'out/inner')).isSymbolicLink());
   assert.equal(readFileSync(join(dir, 'x'), 'utf8'), 'untouched');
+  const named = await run(t, server, ['cp', `${id}:/work/d/.git`, dir]);
+  assert.equal(named.code, 77, named.err);
+  assert.match(named.err, /copy it as an archive/);
+  symlinkSync(join(dir, 'x'), join(dir, 'file'));
+  await ok(t, server, 'cp', `${id}:/work/d/file`, dir);
+  assert.equal(readFileSync(join(dir, 'x'), 'utf8'), 'untouched', 'a link is replaced, not written through');
 });
+
+for (const [signal, code] of [['TERM', 143], ['HUP', 129]])
+  test(`one signal ends a shell at a terminal, and the shell in its sandbox: SIG${signal}`, limit, async (t) => {
+    const { server, id } = await withBox(t);
+    // The shell around it stays: what ends is not seen by the end of the terminal.
+    const line = `sh -c 'echo "pid $$"; exec "$0" sandbox sh ${id}' ${quoted(program)}; echo "status $?"; stty -a`;
+    const it = start(t, server, ['-qefc', line, '/dev/null'], { command: 'script' });
+    await until(() => /\$ $/.test(it.out), 'the prompt');
+    it.child.stdin.write('echo $$ > /work/pid; echo "re""ady"\r');
+    await until(() => /^ready\r$/m.test(it.out), 'the shell');
+    process.kill(Number(/pid (\d+)/.exec(it.out)[1]), `SIG${signal}`);
+    await it.ended;
+    assert.match(it.out, new RegExp(`status ${code}\\r?\\n`));
+    assert.match(it.out.slice(it.out.indexOf('status')), /[^-]icanon/, 'our terminal is as it was');
+    const isGone = ['exec', id, 'sh', '-c', 'test -s /work/pid && ! test -e "/proc/$(cat /work/pid)"'];
+    await until(async () => (await run(t, server, isGone)).code === 0, 'the end of the shell inside');
+  });
 
 test('a snapshot is another beginning', limit, async (t) => {
   const { server, id } = await withBox(t);
@@ -342,8 +404,8 @@ test('wrong words get exit status 2 and a line that helps', limit, async (t) => 
     [['exec'], 2, /say which sandbox\nusage: cay sandbox exec /],
     [['exec', 'x'], 2, /usage: cay sandbox exec .*COMMAND/],
     [['rm'], 2, /say which sandbox/],
-    [['ls', 'extra'], 2, /too many/],
-    [['ls', '--memory', '1g'], 2, /no such option/],
+    [['ls', 'extra'], 2, /unexpected argument "extra"/],
+    [['ls', '--memory', '1g'], 2, /unknown option --memory/],
     [['create', '--memory', 'lots'], 2, /256m/],
     [['create', '--bind', 'nopath'], 2, /NAME:PATH/],
     [['create', '-e', '=x'], 2, /NAME=VALUE/],

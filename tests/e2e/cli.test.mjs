@@ -1,9 +1,9 @@
 // The command line: help, keys, doctor, and what is said about wrong words.
 import assert from 'node:assert/strict';
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { createKey, runCay, tempDir } from '../lib/cay.mjs';
+import { createKey, runCay, tempDir, withCay } from '../lib/cay.mjs';
 
 const ok = async (...args) => {
   const done = await runCay(args);
@@ -35,9 +35,9 @@ test('wrong words get exit status 2 and a line that helps', async () => {
   const wrong = [
     [[], /usage: cay COMMAND/],
     [['nonsense'], /there is no command "nonsense"; `cay help`/],
-    [['serve', '--nonsense'], /cay serve: unknown option\n`cay serve --help`/],
-    [['serve', 'word'], /it takes no further words/],
-    [['serve', '--listen'], /cay serve/],
+    [['serve', '--nonsense'], /cay serve: unknown option --nonsense\n`cay serve --help`/],
+    [['serve', 'word'], /unexpected argument "word"/],
+    [['serve', '--listen'], /cay serve: --listen needs a value/],
     [['serve', '--listen', 'nowhere'], /"nowhere" is no address/],
     [['serve', '--listen', '127.0.0.1:99999'], /is no address/],
     [['serve', '--listen', 'unix:'], /needs a path/],
@@ -45,11 +45,18 @@ test('wrong words get exit status 2 and a line that helps', async () => {
     [['key'], /say create, list or revoke/],
     [['key', 'make'], /say create, list or revoke/],
     [['key', 'create'], /--name NAME/],
-    [['key', 'create', 'word', '--name', 'x'], /no further words/],
+    [['key', 'create', 'word', '--name', 'x'], /unexpected argument "word"/],
     [['key', 'revoke'], /say which key/],
     [['key', 'create', '--name', 'x', '--rate', 'fast'], /--rate needs a number/],
-    [['doctor', 'word'], /no further words/],
-    [['doctor', '--nonsense'], /cay doctor/],
+    [['doctor', 'word'], /unexpected argument "word"/],
+    [['doctor', '--nonsense'], /cay doctor: unknown option --nonsense/],
+    [['help', 'nope'], /there is no command "nope"/],
+    [['srve'], /there is no command "srve"; did you mean "serve"\?/],
+    [['key', 'lst'], /there is no "lst": did you mean "list"\?/],
+    [['serve', '--lisen', 'x'], /unknown option --lisen: did you mean --listen\?/],
+    [['doctor', '-z'], /unknown option -z/],
+    [['doctor', '--json=yes'], /--json takes no value/],
+    [['key', 'list', '--output', 'xml'], /--output needs "json"/],
   ];
   for (const [args, pattern] of wrong) {
     const done = await runCay(args);
@@ -57,6 +64,80 @@ test('wrong words get exit status 2 and a line that helps', async () => {
     assert.match(done.stderr, pattern);
     assert.equal(done.stdout, '');
   }
+});
+
+/** Each command, with the words that it needs at least. */
+const COMMANDS = {
+  run: ['x.js'], exec: ['true'], code: ['x'], execute: ['x'], chat: ['x'], usage: [], doctor: [], prune: [], version: [],
+  vercel: ['env'], config: ['show'], key: ['list'],
+  'task submit': ['{}'], 'task ls': [], 'task show': ['x'], 'task logs': ['x'], 'task wait': ['x'], 'task cancel': ['x'],
+  'sandbox create': [], 'sandbox ls': [], 'sandbox exec': ['x', 'true'], 'sandbox cp': ['x:/y', 'z'], 'sandbox logs': ['x'],
+  'sandbox pause': ['x'], 'sandbox resume': ['x'], 'sandbox extend': ['x', '1m'], 'sandbox snapshot': ['x'], 'sandbox rm': ['x'],
+  'sandbox port': ['x', '80'], 'sandbox inspect': ['x'],
+};
+const plainError = (done) => JSON.parse(done.stderr).error;
+
+test('every command: help, an option that there is not, and errors as JSON', async () => {
+  const verbs = [...(await ok('help')).matchAll(/^ {2}(\w+) +\S/gm)].map((m) => m[1]);
+  const known = new Set(Object.keys(COMMANDS).map((name) => name.split(' ')[0]));
+  assert.deepEqual(verbs.filter((verb) => !known.has(verb)), ['serve', 'help']);
+  const sandbox = [...(await ok('sandbox', '--help')).matchAll(/^ {2}(\w+) +\S/gm)].map((m) => m[1]);
+  assert.deepEqual(sandbox.filter((verb) => !COMMANDS[`sandbox ${verb}`]), ['sh']);
+  for (const [name, words] of Object.entries(COMMANDS)) {
+    const command = name.split(' ');
+    assert.match(await ok(...command, '--help'), new RegExp(`^usage: cay ${command[0]}`));
+    const wrong = await runCay([...command, '--nosuch-option', ...words]);
+    assert.deepEqual([wrong.code, wrong.stdout], [2, ''], name);
+    assert.match(wrong.stderr, /^cay [a-z ]+: unknown option --nosuch-option(;|\n)/, name);
+    const near = await runCay([...command, '--halp', ...words]);
+    assert.match(near.stderr, /unknown option --halp: did you mean --help\?/, name);
+    const json = await runCay([...command, '--nosuch-option', '--json', ...words]);
+    assert.deepEqual([json.code, json.stdout, plainError(json).code], [2, '', 'bad_request'], name);
+    assert.match(plainError(json).message, /unknown option --nosuch-option/, name);
+  }
+});
+
+test('without a server each command that needs one says so, also as JSON', async () => {
+  for (const name of Object.keys(COMMANDS).filter((n) => /^(task|sandbox|usage|config|code|execute)/.test(n))) {
+    const words = name === 'config' ? ['reload'] : COMMANDS[name];
+    const args = [...name.split(' '), '--url', 'http://127.0.0.1:1', '--json', ...words];
+    const done = await runCay(args);
+    assert.deepEqual([done.code, done.stdout], [69, ''], args.join(' '));
+    assert.equal(plainError(done).code, 'unavailable', name);
+    assert.match(plainError(done).message, /is `cay serve` running there/, name);
+  }
+});
+
+test('--json prints data as JSON, and -o json is the same', async (t) => {
+  const server = await withCay(t);
+  const dir = tempDir(t);
+  const file = join(dir, 'x.js');
+  writeFileSync(file, 'export default () => 7');
+  const json = async (args) => {
+    const done = await runCay(args, { env: { CAY_URL: server.url } });
+    assert.equal(done.stderr, '', args.join(' '));
+    return JSON.parse(done.stdout);
+  };
+  const key = await json(['key', 'create', '--name', 'x', '--json', '--data-dir', dir]);
+  assert.match(key.key, /^cay_/);
+  assert.deepEqual(await json(['key', 'revoke', key.id, '--json', '--data-dir', dir]), { id: key.id, revoked: true });
+  const box = (await json(['sandbox', 'create', '--json'])).id;
+  const task = (await json(['task', 'submit', '--json', '{"code":"export default () => 1"}'])).id;
+  for (const args of [
+    ['version'], ['doctor'], ['usage'], ['vercel', 'env'], ['config', 'check'], ['config', 'show'], ['config', 'reload'],
+    ['key', 'list', '--data-dir', dir], ['prune', '--data-dir', server.dataDir ?? dir], ['run', file],
+    ['task', 'wait', task], ['task', 'show', task], ['task', 'ls'],
+    ['sandbox', 'exec', box, 'echo', 'hi'], ['sandbox', 'logs', box], ['sandbox', 'ls'], ['sandbox', 'inspect', box], ['sandbox', 'port', box, '80'],
+    ['sandbox', 'extend', box, '5m'], ['sandbox', 'pause', box], ['sandbox', 'resume', box],
+  ]) {
+    const command = args[0] === 'sandbox' ? 2 : 1;
+    const [one, two] = [['--json'], ['-o', 'json']].map((more) => json([...args.slice(0, command), ...more, ...args.slice(command)]));
+    assert.deepEqual(Object.keys(await one), Object.keys(await two), args.join(' '));
+  }
+  assert.equal((await json(['sandbox', 'logs', box, '--json'])).stdout, 'hi\n');
+  assert.deepEqual(await json(['sandbox', 'rm', '--json', box]), [{ id: box }]);
+  const table = await runCay(['task', 'ls'], { env: { CAY_URL: server.url } });
+  assert.match(table.stdout, /^ID +STATE +TYPE +CREATED +TITLE\ntask_\w{26} {2}done +run +/);
 });
 
 test('settings that are wrong are named with their file', async (t) => {
@@ -124,6 +205,25 @@ test('a data folder below one that the server may not pass says what to do', { s
   const done = await runCay(['serve', '--listen', '127.0.0.1:0', '--data-dir', join(dir, 'd')]);
   assert.equal(done.code, 74);
   assert.match(done.stderr, /data folder .*: user \d+, as whom the server runs, may not enter it: .*chmod o\+x/);
+});
+
+test('a cay.json of the folder that a command is called in says nothing about the data folder', async (t) => {
+  const dir = tempDir(t);
+  const trap = join(dir, 'trap');
+  writeFileSync(join(dir, 'cay.json'), JSON.stringify({ data_dir: trap }));
+  for (const words of [['key', 'create', '--name', 'k'], ['key', 'list'], ['prune']]) {
+    const done = await runCay(words, { cwd: dir });
+    assert.equal(done.code, 2, done.stderr);
+    assert.match(done.stderr, /--config \.\/cay\.json, or --data-dir/);
+    assert.ok(!existsSync(trap), words.join(' '));
+    const named = await runCay([...words, '--data-dir', join(dir, 'other')], { cwd: dir });
+    assert.equal(named.code, 0, named.stderr);
+    assert.match(named.stderr, /\.\/cay\.json is not read by `cay (key|prune)`/);
+    assert.ok(existsSync(join(dir, 'other')) && !existsSync(trap), words.join(' '));
+  }
+  const meant = await runCay(['key', 'create', '--name', 'k', '--config', 'cay.json'], { cwd: dir });
+  assert.equal(meant.code, 0, meant.stderr);
+  assert.ok(existsSync(trap));
 });
 
 test('doctor: one line per feature, or JSON', async () => {

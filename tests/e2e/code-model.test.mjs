@@ -5,7 +5,7 @@ import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { request, tempDir, withCay } from '../lib/cay.mjs';
+import { request, tempDir, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft, runCode } from '../lib/code.mjs';
 import { startMock } from '../lib/mock.mjs';
 
@@ -44,7 +44,7 @@ async function startModel(t, reply) {
     server.closeAllConnections();
     server.close();
   });
-  return { url: `http://127.0.0.1:${server.address().port}`, requests };
+  return { url: `http://127.0.0.1:${server.address().port}`, requests, server };
 }
 
 for (const [dialect, { model, env }] of Object.entries(DIALECTS)) {
@@ -63,6 +63,24 @@ for (const [dialect, { model, env }] of Object.entries(DIALECTS)) {
     mock.nextRequestError(500);
     assert.equal((await runCode(cay, { spec: 'Make a script and run it', model })).status, 'done');
     assert.ok(requests.every((r) => JSON.stringify(r.headers).includes(SECRET)), 'the key is put on outside');
+    await nothingLeft(cay);
+  });
+
+  test(`${dialect}: a model that is away for a while is asked again`, async (t) => {
+    const { url, requests, server } = await startModel(t, (task, turn) => [act('run_command', { command: 'echo hello' }), done('it was there again')][turn]);
+    const { port } = new URL(url);
+    const cay = await withCay(t, { env: env(url) });
+    await new Promise((resolve) => {
+      server.closeAllConnections();
+      server.close(resolve);
+    });
+    const seen = code(cay, { spec: 'go', model });
+    await until(() => seen.of('retry').length >= 2 || seen.of('end').length > 0, 'it has tried twice');
+    assert.deepEqual(seen.of('retry').slice(0, 2).map((r) => r.status), [502, 502], JSON.stringify(seen.of('failed')));
+    await new Promise((resolve) => server.listen(port, '127.0.0.1', resolve));
+    await seen.ended;
+    assert.equal(seen.of('end')[0].status, 'done', JSON.stringify(seen.of('failed')));
+    assert.equal(requests.length, 2);
     await nothingLeft(cay);
   });
 

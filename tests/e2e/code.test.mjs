@@ -1,11 +1,11 @@
 // An agent that works in a sandbox: it is made, watched, stopped, and leaves nothing behind but what it was asked for.
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { isSanitized, procText, request, runCay, slow, startCay, until, withCay } from '../lib/cay.mjs';
+import { bearer, createKey, isSanitized, procText, request, runCay, slow, startCay, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft as noneLeft } from '../lib/code.mjs';
 
 describe('the coder', () => {
@@ -76,7 +76,7 @@ describe('the coder', () => {
     await bad({ command: 'true', files: [{ path: 'a\0b', content: '' }] }, /NUL/);
     await bad({ command: 'x'.repeat(131073) }, /"command" exceeds 131072/);
     await bad({ spec: 'x', timeout_ms: 86_400_000 }, /"timeout_ms" may be 86340000 at most/);
-    await bad({ spec: 'x', files: Array(1001).fill({ path: 'a', content: '' }) }, /1000 files/);
+    await bad({ spec: 'x', files: Array(10001).fill({ path: 'a', content: '' }) }, /10000 files/);
     await nothingLeft();
   });
 
@@ -154,7 +154,7 @@ module.exports = {
   });
 
   test('one that takes too long is ended, and what it did until then is there', async () => {
-    const seen = code(cay, { command: 'echo early > early.txt; sleep 1000', timeout_ms: isSanitized ? 4000 : 2500 });
+    const seen = code(cay, { command: 'echo early > early.txt; sleep 1000', timeout_ms: isSanitized ? 10_000 : 6000 });
     await seen.ended;
     const end = seen.of('end')[0];
     assert.equal(end.status, 'failed');
@@ -309,62 +309,93 @@ test('cay code needs no server, shows the steps, and works on a copy', async (t)
   }
 });
 
-/** A folder with settings whose agent writes a file that is no UTF-8. */
-function shellAgent(t, dir, script) {
-  const config = mkdtempSync(join(tmpdir(), 'cay-agents-'));
-  chmodSync(config, 0o755);
-  t.after(() => rmSync(config, { recursive: true, force: true }));
-  mkdirSync(join(config, 'coders'), { mode: 0o755 });
-  const definition = { title: 'l', description: 'l', program: 'sh', find: 'setting', mount: '/opt/latin', arguments: ['-c', script], stdin: 'none', dialects: ['anthropic'], lines: 'text', demo: true };
-  writeFileSync(join(config, 'coders/latin.json'), JSON.stringify(definition));
-  writeFileSync(join(config, 'cay.json'), JSON.stringify({ coders_dir: join(config, 'coders') }));
-  return { config, dir };
-}
+test('the server that cay code and cay execute start reads nothing of the current folder', async (t) => {
+  const top = mkdtempSync(join(tmpdir(), 'cay-code-'));
+  t.after(() => rmSync(top, { recursive: true, force: true }));
+  let asked = 0;
+  const stranger = createServer((req, res) => {
+    asked++;
+    res.writeHead(400).end('{}');
+  });
+  await new Promise((resolve) => stranger.listen(0, '127.0.0.1', resolve));
+  t.after(() => stranger.close());
+  const env = `ANTHROPIC_API_KEY=sk-x\nANTHROPIC_BASE_URL=http://127.0.0.1:${stranger.address().port}\n`;
+  const [dir, own] = ['d', 'own'].map((name) => join(top, name));
+  for (const d of [dir, own]) mkdirSync(d);
+  for (const d of [dir, own]) writeFileSync(join(d, '.env'), env, { mode: 0o600 });
+  writeFileSync(join(own, 'cay.json'), '{}');
+  const calls = [['code', 'hello world'], ['code', '--dir', '.', 'hello world'], ['execute', '--sdk', '1 + 2']];
+  for (const args of calls) {
+    const done = await runCay(args, { cwd: dir, timeout: 60_000 * slow });
+    assert.equal(done.code, 0, done.stdout + done.stderr); // the demo: there is no key in the environment
+    assert.match(done.stderr, new RegExp(`\\./\\.env is not read by \`cay ${args[0]}\`.*--config`));
+    assert.doesNotMatch(done.stderr, /cay\.json/);
+  }
+  assert.equal(asked, 0, 'a stranger’s host is asked nothing');
+  writeFileSync(join(dir, 'cay.json'), '{"no_such_setting": 1}');
+  const second = await runCay(calls[2], { cwd: dir, timeout: 60_000 * slow });
+  assert.equal(second.code, 0, second.stderr);
+  assert.match(second.stderr, /\.\/cay\.json is not read by `cay execute`/);
+  // What the user names is read, with the file beside it, from wherever the command is called.
+  for (const args of calls) {
+    const before = asked;
+    const named = await runCay([args[0], '--config', '../own/cay.json', ...args.slice(1)], { cwd: dir, timeout: 60_000 * slow });
+    assert.equal(named.code, 1, named.stdout + named.stderr);
+    assert.doesNotMatch(named.stderr, /is not read/);
+    assert.ok(asked > before);
+  }
+  assert.match((await runCay(['code', '--config', 'none.json', 'x'], { cwd: dir })).stderr, /--config none\.json: No such file/);
+  for (const verb of [['code'], ['execute', '--sdk']]) assert.match((await runCay([...verb, '--config', 'cay.json', '--url', 'http://127.0.0.1:9', 'x'], { cwd: dir })).stderr, /does not go with --url/);
+});
 
-test('cay code --apply writes the changes back, and never over a file that changed meanwhile', async (t) => {
-  const fresh = () => {
-    const dir = mkdtempSync(join(tmpdir(), 'cay-code-'));
-    chmodSync(dir, 0o755); // a server that root started becomes somebody else
-    t.after(() => rmSync(dir, { recursive: true, force: true }));
-    writeFileSync(join(dir, 'sum.sh'), 'echo $(($1 - $2))\n');
-    writeFileSync(join(dir, 'test.sh'), '[ "$(sh sum.sh 2 3)" = 5 ] && echo passed || { echo failed; exit 1; }\n');
-    return dir;
-  };
-  const dir = fresh();
-  const done = await runCay(['code', '--dir', dir, '--apply', 'Fix the failing test'], { timeout: 60_000 * slow });
+test('cay code --apply needs no server either', async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'cay-code-'));
+  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  writeFileSync(join(dir, 'sum.sh'), 'echo $(($1 - $2))\n');
+  writeFileSync(join(dir, 'test.sh'), '[ "$(sh sum.sh 2 3)" = 5 ] && echo passed || { echo failed; exit 1; }\n');
+  const env = { XDG_STATE_HOME: join(dir, 'state') };
+  const done = await runCay(['code', '--dir', dir, '--apply', '--yes', 'Fix the failing test'], { env, timeout: 60_000 * slow });
   assert.equal(done.code, 0, done.stderr);
   assert.match(readFileSync(join(dir, 'sum.sh'), 'utf8'), /\+ \$2/);
-  // Bytes that are no text come back as they are.
-  const { config, dir: latin } = shellAgent(t, fresh(), "printf 'th\\351\\n' >latin.txt");
-  const bytes = await runCay(['code', '--dir', latin, '--apply', '--agent', 'latin', 'x'], { cwd: config, timeout: 60_000 * slow });
-  assert.equal(bytes.code, 0, bytes.stderr);
-  assert.deepEqual(readFileSync(join(latin, 'latin.txt')), Buffer.from('th\xe9\n', 'latin1'));
-  // A rename, and a name with a tab in it that changes meanwhile: both names are looked at.
-  const odd = shellAgent(t, fresh(), "mv sum.sh total.sh; printf 'x\\n' >>\"$(printf 'a\\tb')\"; sleep 1");
-  writeFileSync(join(odd.dir, 'a\tb'), 'one\n');
-  writeFileSync(join(odd.dir, 'b'), 'two\n');
-  const odder = fresh();
-  const oddly = runCay(['code', '--dir', odd.dir, '--apply', '--agent', 'latin', 'x'], { cwd: odd.config, timeout: 60_000 * slow, env: { TMPDIR: odder } });
-  await until(() => readdirSync(odder).some((name) => existsSync(join(odder, name, 'socket'))), 'the server');
-  writeFileSync(join(odd.dir, 'a\tb'), 'one\n'); // the same bytes, another time
-  const refusal = await oddly;
-  assert.notEqual(refusal.code, 0);
-  assert.match(refusal.stderr, /a.{1,8}b was changed in the folder meanwhile/);
-  assert.ok(existsSync(join(odd.dir, 'sum.sh')));
-  const renamed = await runCay(['code', '--dir', odd.dir, '--apply', '--agent', 'latin', 'x'], { cwd: odd.config, timeout: 60_000 * slow });
-  assert.equal(renamed.code, 0, renamed.stderr);
-  assert.equal(readFileSync(join(odd.dir, 'a\tb'), 'utf8'), 'one\nx\n');
-  assert.ok(!existsSync(join(odd.dir, 'sum.sh')) && existsSync(join(odd.dir, 'total.sh')));
-  const other = fresh();
-  const tmp = fresh();
-  const late = runCay(['code', '--dir', other, '--apply', 'Make a small web page and serve it'], { timeout: 60_000 * slow, env: { TMPDIR: tmp } });
-  // Its server starts when it has read the folder; the agent works for a second then.
-  await until(() => readdirSync(tmp).some((name) => existsSync(join(tmp, name, 'socket'))), 'the server');
-  writeFileSync(join(other, 'index.html'), 'mine');
-  const refused = await late;
-  assert.notEqual(refused.code, 0);
-  assert.match(refused.stderr, /index\.html was changed in the folder meanwhile; nothing was written/);
-  assert.equal(readFileSync(join(other, 'index.html'), 'utf8'), 'mine');
-  assert.equal(existsSync(join(other, 'server.log')), false, 'nothing of it was written');
+  assert.equal((await runCay(['code', '--undo', '--dir', dir], { env })).code, 0);
+  assert.match(readFileSync(join(dir, 'sum.sh'), 'utf8'), /- \$2/);
   assert.equal((await runCay(['code', '--apply', 'x'])).code, 2);
+  assert.equal((await runCay(['code', '--undo'])).code, 2);
+});
+
+test('a job that is ending when its key is revoked keeps the end it has come to', async (t) => {
+  const cay = await withCay(t, { config: { require_key: true } });
+  const key = await createKey(cay.dataDir, { name: 'gone' });
+  const admin = bearer((await createKey(cay.dataDir, { name: 'admin', scope: 'admin' })).text);
+  const owner = bearer(key.text);
+  const pidsOf = (name) => readdirSync('/proc').filter((pid) => /^\d+$/.test(pid) && new RegExp(`^Name:\t${name}$`, 'm').test(procText(pid, 'status')));
+  const seconds = `4711.${process.pid}`; // nobody else's
+  const sleeps = () => pidsOf('sleep').filter((pid) => procText(pid, 'cmdline').includes(seconds));
+  const egress = await until(() => pidsOf('cay-egress').find((pid) => new RegExp(`^PPid:\t${cay.pid}$`, 'm').test(procText(pid, 'status'))), 'the way out');
+  const other = code(cay, { command: `exec sleep ${seconds}` }, owner);
+  await until(() => sleeps().length > 0, 'another job, which goes on');
+  const job = code(cay, { command: 'until [ -e go ]; do sleep 0.05; done; echo made > here', keep: true }, owner);
+  await until(() => job.events.some((e) => e.type === 'sandbox'), 'its sandbox');
+  const { id } = job.events.find((e) => e.type === 'sandbox').data;
+  const execs = async () => (await request(cay, `/v1/sandboxes/${id}/execs`, { headers: owner })).json().execs;
+  await until(async () => (await execs()).length > 0, 'its command');
+  // A sandbox that is kept loses its way to the model before the job is over: that is held up here.
+  process.kill(Number(egress), 'SIGSTOP');
+  try {
+    const put = await request(cay, `/v1/sandboxes/${id}/files?path=/work/go`, { method: 'PUT', headers: owner, body: 'x' });
+    assert.ok(put.status < 300, put.body);
+    await until(async () => ((all) => all.length >= 2 && all.every((e) => e.status !== 'running'))(await execs()), 'the end of its commands');
+    assert.equal((await runCay(['key', 'revoke', key.id, '--data-dir', cay.dataDir])).code, 0);
+    await until(() => sleeps().length === 0, 'the end of the other job');
+  } finally {
+    process.kill(Number(egress), 'SIGCONT');
+  }
+  const runs = async () => (await request(cay, '/v1/runs?kind=code', { headers: admin })).json().runs;
+  await until(async () => (await runs()).every((r) => r.status !== 'running'), 'both ends');
+  const [mine, theirs] = await runs();
+  assert.equal(mine.status, 'done', JSON.stringify(mine));
+  assert.match((await request(cay, `/v1/runs/${mine.id}`, { headers: admin })).json().detail.diff, /\+made/);
+  assert.equal(theirs.status, 'failed');
+  other.stop();
+  job.stop();
 });

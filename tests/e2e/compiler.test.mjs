@@ -1,13 +1,14 @@
 // The compiler is shared by all keys: what one of them sends must not hold up, or fell, what the others send.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { createKey, request, startCay, until } from '../lib/cay.mjs';
+import { createKey, isSanitized, request, startCay, until, withCay } from '../lib/cay.mjs';
 
 const CPU_MS = 700;
-let cay, greedy, modest;
+let cay, greedy, modest, admin;
 before(async () => {
   cay = await startCay({ key: true, config: { require_key: true, limits: { compile_cpu_ms: CPU_MS, compile_small_bytes: 16384 } } });
   [greedy, modest] = [cay.key, (await createKey(cay.dataDir, { name: 'modest' })).text];
+  admin = (await createKey(cay.dataDir, { name: 'admin', scope: 'admin' })).text; // who sees processes
 });
 after(() => cay.stop());
 
@@ -19,7 +20,7 @@ async function run(key, code, more = {}) {
 }
 
 async function compilers() {
-  const { body } = await request(cay, '/v1/status', { headers: { authorization: `Bearer ${greedy}` } });
+  const { body } = await request(cay, '/v1/status', { headers: { authorization: `Bearer ${admin}` } });
   return JSON.parse(body).children.filter((c) => c.name.startsWith('cay-compile'));
 }
 
@@ -29,7 +30,7 @@ const small = (key) => run(key, `export default () => ${++n}`);
 test('a program that takes long to compile holds up nobody, and is told why it failed', async () => {
   await small(modest);
   const order = [];
-  const generics = 'f<a<b<c<d>>>>(1);\n'.repeat(1 << 16); // 1.2 MB
+  const generics = 'f<a<b<c<d>>>>(1);\n'.repeat(3 << 16); // 3.5 MB: seconds, whatever the machine
   const long = [1, 2].map((i) => run(greedy, `${generics}//${i}`, { language: 'ts' }).then((r) => (order.push('long'), r)));
   for (let i = 0; i < 4; i++) {
     const r = await small(modest);
@@ -70,4 +71,13 @@ test('a compiler that is killed from outside costs nobody a run', async () => {
   for (const r of await Promise.all(runs)) assert.equal(r.status, 'done', JSON.stringify(r));
   assert.equal((await large).result, 5);
   assert.notEqual((await victim('cay-compile')).pid, pid);
+});
+
+test('a program that takes too much memory to compile is told so, and what to do', { timeout: 180_000, skip: isSanitized && 'a sanitizer has no such limit of memory' }, async (t) => {
+  const own = await withCay(t, { config: { limits: { compile_cpu_ms: 100_000, compile_timeout_ms: 150_000 } } });
+  const code = `export default () => 1; const x: any = [${'x=>x,'.repeat(830_000)}]`;
+  const { error } = (await request(own, '/v1/run', { method: 'POST', body: JSON.stringify({ code, language: 'ts' }) })).json();
+  assert.match(error.message, /^the compiler needs more than 1024 MiB of memory for this program: make it smaller/);
+  const next = (await request(own, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'const x: number = 2; export default () => x', language: 'ts' }) })).json();
+  assert.equal(next.result, 2);
 });

@@ -110,6 +110,31 @@ test('a reload applies what can change and names what cannot', async (t) => {
   ]);
 });
 
+test('credentials in the file are neither logged nor told, by a reload, a mistake or show', async (t) => {
+  const secret = 'sesame-4711';
+  const config = (more) => ({
+    log_level: 'info',
+    sandboxes: { routes: { hub: { url: 'https://hub.example', headers: { authorization: `Bearer ${secret}`, 'x-other': 'Bearer ${HUB_TOKEN}' } } } },
+    ...more,
+  });
+  const cay = await withCay(t, { config: { log_level: 'info' } });
+  writeFileSync(fileOf(cay), JSON.stringify(config()));
+  const done = await reload(cay);
+  assert.equal(done.status, 200, done.body);
+  assert.deepEqual(JSON.parse(done.json().needs_restart[0].to), { hub: { url: 'https://hub.example', headers: { authorization: '(hidden)', 'x-other': 'Bearer ${HUB_TOKEN}' } } });
+  const shown = await runCay(['config', 'show', fileOf(cay)]);
+  assert.match(shown.stdout, /sandboxes\.routes .*\(hidden\)/);
+  // A file that cannot be read is not quoted either.
+  writeFileSync(fileOf(cay), `{"sandboxes":{"routes":{"hub":{"headers":{"authorization":"Bearer ${secret}" 5}}}}}`);
+  const broken = await reload(cay);
+  assert.equal(broken.status, 400);
+  assert.match(broken.json().error.message, /line 1, column \d+/);
+  writeFileSync(fileOf(cay), `{"x": ${secret}`);
+  const odd = await reload(cay);
+  assert.equal(odd.status, 400);
+  for (const text of [done.body, broken.body, odd.body, shown.stdout, cay.stdout(), cay.stderr()]) assert.doesNotMatch(text, new RegExp(`${secret}|sesame`));
+});
+
 test('only an admin may reload', async (t) => {
   const cay = await withCay(t, { config: { require_key: true } });
   const run = await createKey(cay.dataDir, { name: 'run' });

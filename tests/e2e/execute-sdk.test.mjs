@@ -33,6 +33,7 @@ export function stream(cay, body, headers = {}) {
       res.setEncoding('utf8').on('data', (d) => {
         seen.text += d;
         for (let at; (at = seen.text.indexOf('\n\n')) >= 0; seen.text = seen.text.slice(at + 2)) {
+          if (seen.text.startsWith(':')) continue; // a comment
           const fields = Object.fromEntries(seen.text.slice(0, at).split('\n').map((l) => [l.slice(0, l.indexOf(':')), l.slice(l.indexOf(':') + 2)]));
           seen.events.push({ id: fields.id, type: fields.event, data: JSON.parse(fields.data) });
         }
@@ -152,6 +153,7 @@ describe('with the demo model', () => {
     await bad({ prompt: 'x', options: { allowed_tools: 'WebFetch' } }, /allowed_tools/);
     await bad({ prompt: 'x', options: { allowed_tools: ['Bash'] } }, /no tool "Bash".*WebFetch, WebSearch, TodoWrite, RunCode.*\/execute/);
     await bad({ prompt: 'x', options: { allowed_tools: [1] } }, /no tool/);
+    await bad({ prompt: 'x', options: { allowed_tools: ['RunCode\0x'] } }, /allowed_tools.*NUL/);
     for (const usd of [0, -1, '1', 10001]) await bad({ prompt: 'x', options: { max_budget_usd: usd } }, /max_budget_usd/);
     await bad({ prompt: 'x'.repeat((1 << 20) + 1) }, /1048576 bytes/, 'too_large', 413);
     await bad({ prompt: 'x'.repeat(5 << 20) }, /body exceeds/, 'too_large', 413);
@@ -298,7 +300,12 @@ describe('with a model that the test plays', () => {
     await until(() => left, 'the stream is cut');
     const cost = got.metadata.total_cost_usd;
     assert.ok(cost > 0.009 && cost < 0.012, `${cost}`);
-    for (let i = 0; i < 3; i++) isFailure(await sdk(cay, { prompt: 'x', options }), 200, 'max_budget_usd', /budget/);
+    isFailure(await sdk(cay, { prompt: 'x', options }), 200, 'max_budget_usd', /budget/);
+    for (let i = 0; i < 2; i++) { // nobody can have used that: it is counted by our own estimate
+      const odd = await sdk(cay, { prompt: 'x', options });
+      assert.equal(odd.success, true, JSON.stringify(odd));
+      assert.ok(odd.metadata.total_cost_usd > 0 && odd.metadata.total_cost_usd < 0.01, JSON.stringify(odd.metadata));
+    }
   });
 
   test('a budget for a model without a price is refused', async (t) => {
@@ -314,6 +321,25 @@ describe('with a model that the test plays', () => {
     assert.deepEqual([result.subtype, result.is_error], ['success', true]);
     assert.match(result.result, /prompt is too long/);
     assert.equal((await request(cay, `/v1/runs/${got.request_id}`)).json().status, 'failed');
+  });
+
+  test('a model that fails is 502, whatever its server said; when to come again is passed on', async (t) => {
+    const failures = [
+      [{ status: 401, type: 'authentication_error', error: 'no' }, 'unauthorized', undefined],
+      [{ status: 403, type: 'permission_error', error: 'no' }, 'unauthorized', undefined],
+      [{ status: 404, type: 'not_found_error', error: 'no' }, 'upstream_error', undefined],
+      [{ status: 413, type: 'request_too_large', error: 'no' }, 'too_large', undefined],
+      [{ status: 429, type: 'rate_limit_error', error: 'no', headers: { 'retry-after': '77' } }, 'rate_limited', '77'],
+      [{ status: 503, type: 'overloaded_error', error: 'no', headers: { 'retry-after': '50' } }, 'unavailable', '50'],
+      [{ status: 429, type: 'rate_limit_error', error: 'no', headers: { 'x-should-retry': 'false' } }, 'rate_limited', undefined],
+    ];
+    const { cay } = await answering(t, failures.map(([answer]) => answer));
+    for (const [answer, code, again] of failures) {
+      const got = await sdk(cay, { prompt: 'x' });
+      isFailure(got, 502, code, /model server/);
+      assert.equal(got.headers['retry-after'], again, JSON.stringify(answer));
+      assert.equal(got.headers['www-authenticate'], undefined);
+    }
   });
 
   test('MAX_EXECUTION_TIME', async (t) => {

@@ -32,10 +32,11 @@ describe('a task', () => {
     mkdirSync(join(dir, 'coders'), { mode: 0o755 });
     writeFileSync(join(dir, 'coders/shell.json'), JSON.stringify(shell));
     writeFileSync(join(dir, 'coders/bare.json'), JSON.stringify({ ...shell, options: {} }));
+    writeFileSync(join(dir, 'coders/lines.json'), JSON.stringify({ ...shell, lines: 'cay' }));
     const config = {
       coders_dir: join(dir, 'coders'),
-      coders: { shell: '/bin/sh', bare: '/bin/sh' },
-      sandboxes: { private: [server.host], allow: ['example.invalid', server.host], routes: { hub: { url: server.url }, gpt: { url: server.url, api: 'openai', models: ['x'] } } },
+      coders: { shell: '/bin/sh', bare: '/bin/sh', lines: '/bin/sh' },
+      sandboxes: { private: [server.host], allow: ['example.invalid', `tcp://${server.host}`], routes: { hub: { url: server.url }, gpt: { url: server.url, api: 'openai', models: ['x'] } } },
     };
     cay = await startCay({ config });
   });
@@ -64,6 +65,21 @@ describe('a task', () => {
     await nothingLeft(cay);
   });
 
+  test('a NUL in what the agent says takes nothing away from the answer', async () => {
+    const usage = { input_tokens: 0, output_tokens: 0, model_calls: 0 };
+    const lines = [
+      { type: 'start', at: 0, v: 1, agent: 'x', version: '1', model: 'm', dir: '/work', max_steps: 5 },
+      { type: 'text', at: 1, text: 'said\0this' },
+      { type: 'done', at: 1, reason: 'done', summary: 'all\0done', steps: 0, ms: 1, usage },
+    ];
+    const script = `echo new >new.txt; cat <<'EOF'\n${lines.map((l) => JSON.stringify(l)).join('\n')}\nEOF`;
+    const got = await post(cay, { task: script, options: { agent: 'lines', include_diff: true } });
+    assert.equal(got.success, true, JSON.stringify(got));
+    assert.match(got.diff, /^\+new$/m);
+    assert.match(got.metadata.sandbox_id, /^sbx_/);
+    assert.match(got.logs, /said\0this\nall\0done\n/);
+  });
+
   test('of the seed’s second example: a repository is cloned, and the diff applies', async () => {
     const repo = server.add('seed', { 'README.md': '# A thing\n', 'a.js': '1\n' });
     const got = await post(cay, { repo, task: 'Add a comment to the README explaining what this repo does', options: { include_diff: true } });
@@ -83,7 +99,7 @@ describe('a task', () => {
 
   test('plan: nothing can be changed, whatever the agent tries', async () => {
     const repo = server.add('plan', { a: 'as it was\n' });
-    const tries = ['echo x >a', 'echo x >new', 'rm a', 'mv a b', 'mkdir d', 'ln -s a l', 'ln a /tmp/h', ': >a', 'echo x >>/proc/self/cwd/a', 'setsid sh -c "echo y >a"', 'find / -samefile /work/a ! -path "/proc/*" ! -path /work/a 2>/dev/null | grep .', 'python3 -c "import mmap; mmap.mmap(open(\'a\').fileno(), 0)[0:1] = b\'x\'"', 'git worktree add /tmp/w', 'python3 -c "import os; os.open(\'/proc/self/fd/%d\' % os.open(\'a\', os.O_PATH), os.O_WRONLY)"', 'echo x >>/proc/self/root/work/a', 'git -c user.name=x -c user.email=x@y commit -qm x --allow-empty', 'python3 -c "open(\'a\', \'r+\')"'];
+    const tries = ['echo x >a', 'echo x >new', 'rm a', 'mv a b', 'mkdir d', 'ln -s a l', 'ln a /tmp/h', ': >a', 'echo x >>/proc/self/cwd/a', 'setsid sh -c "echo y >a"', 'find / -samefile /work/a ! -path "/proc/*" ! -path /work/a 2>/dev/null | grep .', 'python3 -c "import mmap; mmap.mmap(open(\'a\').fileno(), 0)[0:1] = b\'x\'"', 'git worktree add /tmp/w', 'chmod 600 a', 'touch a', 'touch -d @1 a', 'truncate -s 0 a', 'chown :$(id -g) a', 'python3 -c "import os; os.open(\'a\', os.O_RDONLY | os.O_TRUNC)"', 'chmod 700 .', 'python3 -c "import os; os.open(\'/proc/self/fd/%d\' % os.open(\'a\', os.O_PATH), os.O_WRONLY)"', 'echo x >>/proc/self/root/work/a', 'git -c user.name=x -c user.email=x@y commit -qm x --allow-empty', 'python3 -c "open(\'a\', \'r+\')"'];
     const task = `for c in ${tries.map((c) => `'${c.replaceAll("'", "'\\''")}'`).join(' ')}; do sh -c "$c" 2>/dev/null && echo "DID $c"; done; cat a; ls -A; echo x >/tmp/x && echo tmp`;
     const got = await post(cay, { repo, task, options: { agent: 'shell', permission_mode: 'plan' } });
     assert.equal(got.success, true, JSON.stringify(got));
@@ -154,7 +170,7 @@ describe('a task', () => {
     assert.equal(many.success, false);
     assert.equal(many.error.code, 'max_turns');
     assert.match(many.diff, /hello\.py/);
-    const late = await post(cay, { task: 'echo early; sleep 100', options: { agent: 'shell', timeout_ms: isSanitized ? 4000 : 2500 } });
+    const late = await post(cay, { task: 'echo early; sleep 100', options: { agent: 'shell', timeout_ms: isSanitized ? 10_000 : 6000 } });
     assert.equal(late.http, 504);
     assert.equal(late.error.code, 'timeout');
     assert.match(late.logs, /early/);

@@ -17,6 +17,7 @@ function follow(cay, id, { headers = {}, query = '' } = {}) {
       res.setEncoding('utf8').on('data', (d) => {
         text += d;
         for (let at; (at = text.indexOf('\n\n')) >= 0; text = text.slice(at + 2)) {
+          if (text.startsWith(':')) continue; // a comment
           const fields = Object.fromEntries(text.slice(0, at).split('\n').map((l) => [l.slice(0, l.indexOf(':')), l.slice(l.indexOf(':') + 2)]));
           seen.events.push({ id: fields.id && Number(fields.id), type: fields.event, data: JSON.parse(fields.data) });
         }
@@ -59,6 +60,7 @@ describe('jobs', () => {
     await second.ended;
     assert.equal(second.events.at(-1).type, 'end');
     assert.equal(second.events.at(-1).data.status, 'cancelled');
+    assert.equal((await request(cay, `/v1/runs/${id}`, { headers: key() })).json().error.code, 'cancelled');
     assert.equal((await done).json().status, 'cancelled', 'whoever waits for it is told');
     assert.equal((await request(cay, `/v1/runs/${id}/cancel`, { method: 'POST', headers: key() })).status, 409);
   });
@@ -93,8 +95,8 @@ describe('jobs', () => {
 test('a run is cancelled by who resets its connection, not by who shuts his side of it', async (t) => {
   const cay = await withCay(t);
   const runs = async () => (await request(cay, '/v1/runs')).json().runs;
-  const body = JSON.stringify({ code: 'export default () => new Promise((done) => setTimeout(() => done(7), 300))' });
-  for (const [i, [leave, status]] of [['end', 'done'], ['destroy', 'done'], ['resetAndDestroy', 'cancelled']].entries()) {
+  for (const [i, [leave, status, ms]] of [['end', 'done', 1000], ['destroy', 'done', 1000], ['resetAndDestroy', 'cancelled', 25_000]].entries()) {
+    const body = JSON.stringify({ code: `export default () => new Promise((done) => setTimeout(() => done(7), ${ms}))` });
     const socket = connect(cay.port, '127.0.0.1').on('error', () => {});
     let text = '';
     socket.on('data', (data) => (text += data));

@@ -1,11 +1,13 @@
 // Keys are checked where work is admitted, not only where a connection is: the rate of a key holds for what comes
 // over its WebSockets and to its workers, and a revoked key can do nothing any more.
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, test } from 'node:test';
-import { bearer, createKey, request, runCay, startCay, until, withCay } from '../lib/cay.mjs';
+import { bearer, buildDir, createKey, request, runCay, startCay, until, withCay } from '../lib/cay.mjs';
 
 const RATE = 6;
 
@@ -168,4 +170,20 @@ test('a key that is revoked has no open terminal', async (t) => {
   assert.equal((await revoke(cay, key)).code, 0);
   await until(() => closed, 'its end');
   assert.equal(closed.code, 1008);
+});
+
+test('a name that would trick a terminal is refused, and one of an earlier version is shown harmlessly', async (t) => {
+  const cay = await withCay(t);
+  for (const name of ['a\u202eb', 'a\u009bb', 'a\u0085b', 'a\u2066b', 'a\u200fb', 'a\u001bb', 'a\u2028b', '\ufeffa']) {
+    const answer = await request(cay, '/v1/keys', { method: 'POST', body: JSON.stringify({ name, scope: 'run' }) });
+    assert.equal(answer.status, 400, JSON.stringify(name));
+    assert.match(answer.json().error.message, /control characters/);
+  }
+  for (const name of ['Zoë’s key', '日本語', 'a\u00a0b', 'клю́ч']) await createKey(cay.dataDir, { name });
+  const db = new DatabaseSync(join(cay.dataDir, 'ledger.db'), { timeout: 60_000 });
+  db.prepare('UPDATE keys SET name = ? WHERE name = ?').run('a\u202eb\u009bc', '日本語');
+  db.close();
+  const shown = spawnSync('script', ['-qec', `${join(buildDir, 'cay')} key list --data-dir ${cay.dataDir}`, '/dev/null'], { encoding: 'utf8', env: { PATH: process.env.PATH, TERM: 'xterm', ...(process.env.ASAN_OPTIONS ? { ASAN_OPTIONS: 'detect_leaks=0' } : {}) } }).stdout;
+  assert.ok(shown.includes('a\\u202eb\\u009bc') && shown.includes('Zoë’s key'), shown);
+  assert.ok(!shown.includes('\u202e') && !shown.includes('\u009b'));
 });

@@ -4,8 +4,9 @@ import { once } from 'node:events';
 import { readFileSync, statSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { test } from 'node:test';
-import { isSanitized, procText, raw, request, startCay, statuses, until, withCay } from '../lib/cay.mjs';
+import { isSanitized, procText, raw, request, root, startCay, statuses, until, withCay } from '../lib/cay.mjs';
 
 test('large arguments come to a program as they were sent, whoever else sends some', { timeout: 120_000 }, async (t) => {
   const cay = await startCay();
@@ -68,7 +69,7 @@ test('who leaves while a large task or worker is written has it all the same', {
     await until(async () => (await worker(i)).status === 200, 'the worker is there');
     assert.equal((await worker(i)).json().code.code, code);
     await leave('POST', '/v1/tasks', JSON.stringify({ type: 'run', input: { code } }));
-    await until(async () => (await done()) === 1, 'the task is done', 20_000);
+    await until(async () => (await done()) === 1, 'the task is done');
   }
 });
 
@@ -175,7 +176,7 @@ test('frames behind a large one are handled after it, in their order', { timeout
   ws.send(`{"type":"rpc","id":"broken",${' '.repeat(200_000)}`);
   say({ type: 'rpc', id: 'last', method: 'none', args: [] });
   const answers = () => heard.filter((f) => f.type === 'rpc').map((f) => f.id);
-  await until(() => answers().includes('last'), 'the last answer', 60_000);
+  await until(() => answers().includes('last'), 'the last answer');
   assert.deepEqual(answers(), [...ids, 'last']);
 });
 
@@ -201,7 +202,7 @@ test('a turn that a large message asked for begins also if who asked has gone', 
   say({ type: 'cf_agent_use_chat_request', id: 't1', init: { method: 'POST', body } });
   ws.close();
   const messages = async () => (await request(cay, '/v1/agents/sandbox-agent/left/messages')).json().messages;
-  await until(async () => (await messages()).some((m) => m.role === 'assistant'), 'the answer', 30_000);
+  await until(async () => (await messages()).some((m) => m.role === 'assistant'), 'the answer');
   assert.equal((await messages())[0].parts[0].text, text);
 });
 
@@ -281,14 +282,14 @@ test('large tasks run, are cancelled while they are read, and are tried again by
     return got.json().id;
   };
   const task = async (id) => (await request(cay, `/v1/tasks/${id}`)).json();
-  const ended = (id) => until(async () => /done|failed|cancelled/.test((await task(id)).state) && task(id), 'the end', 60_000);
+  const ended = (id) => until(async () => /done|failed|cancelled/.test((await task(id)).state) && task(id), 'the end');
   const good = await Promise.all(Array.from({ length: 6 }, () => submit('export default (env, list) => list.length')));
   for (const id of good) {
     const end = await ended(id);
     assert.deepEqual([end.state, end.result.result], ['done', 150_000], JSON.stringify(end).slice(0, 500));
   }
   assert.equal((await request(cay, '/v1/tasks', { method: 'POST', body: JSON.stringify({ type: 'run', input: { code: 1, args } }) })).status, 400);
-  const stopped = await Promise.all(Array.from({ length: 6 }, () => submit('export default () => new Promise(() => {})')));
+  const stopped = await Promise.all(Array.from({ length: 6 }, () => submit('export default () => new Promise((r) => setTimeout(r, 1e6))')));
   for (const id of stopped) await request(cay, `/v1/tasks/${id}/cancel`, { method: 'POST' });
   for (const id of stopped) assert.equal((await ended(id)).state, 'cancelled');
   const late = await Promise.all(Array.from({ length: 6 }, () => submit('export default (env, list) => list.at(-1)')));
@@ -328,7 +329,7 @@ test('a request that waits for its answer does not keep what was made of its bod
     t.after(() => socket.destroy());
     socket.on('error', () => {}).on('data', (text) => waiting.push(`${text}`));
     socket.write(`POST ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
-    await until(() => asked > i, `the model is asked: ${waiting}`, 30_000);
+    await until(() => asked > i, `the model is asked: ${waiting}`);
   };
   for (let i = 0; i < 4; i++) await post(i); // what it keeps of a first few, and of threads
   const before = memory();
@@ -367,7 +368,7 @@ const queued = (from, to) => {
 
 /** So many clients ask for an answer of about so many bytes and read nothing of it. */
 async function unread(t, bytes, clients) {
-  const cay = await withCay(t, { config: { limits: { run_module_bytes: 16 << 20 } } });
+  const cay = await withCay(t, { config: { limits: { run_module_bytes: 16 << 20, body_bytes: 33 << 20 } } });
   const memory = () => Number(/^VmRSS:\s+(\d+) kB$/m.exec(procText(cay.pid, 'status'))[1]) * 1024;
   const code = `export default () => 1 // ${'x'.repeat(bytes)}`;
   assert.equal((await request(cay, '/v1/workers/w', { method: 'PUT', body: JSON.stringify({ code }) })).status, 200);
@@ -423,4 +424,32 @@ test('large files come to a sandbox as they were sent, and large output back', {
   socket.once('data', () => socket.destroy()); // in the middle of the answer
   await once(socket, 'close');
   assert.equal((await exec('echo hi')).json().stdout, 'hi\n');
+});
+
+/** What is said to a body of that length, of which only the head is sent. */
+async function refusal(cay, method, path, length) {
+  const { text } = await raw(cay, `${method} ${path} HTTP/1.1\r\nHost: 127.0.0.1:${cay.port}\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\n\r\n{`, { isDone: (got) => got.includes('"message"') });
+  assert.deepEqual(statuses(text), [413], `${path}: ${text}`);
+  return JSON.parse(text.slice(text.indexOf('\r\n\r\n') + 4)).error.message;
+}
+
+test('a body that is too large is told the limit, and which setting it is', { timeout: 60_000 }, async (t) => {
+  const manual = readFileSync(join(root, 'man/cay.json.5.scd'), 'utf8').replace(/\s+/g, ' ');
+  const [, usual, own] = /\*body_bytes\* \((\d+): ([^)]*)\)/.exec(manual);
+  const ends = [['PUT', '/v1/workers/w'], ['POST', '/v1/run'], ['POST', '/v1/agents/sandbox-agent/x/messages']];
+  const cay = await startCay();
+  t.after(() => cay.stop());
+  for (const [method, path] of ends)
+    assert.equal(await refusal(cay, method, path, Number(usual) + 1), `the body exceeds ${usual} bytes (limits.body_bytes in cay.json)`);
+  const most = await request(cay, '/v1/run', { method: 'POST', body: '{"code":"export default () => 42"}'.padEnd(Number(usual)) });
+  assert.deepEqual([most.status, most.json().result], [200, 42], most.body);
+  // Endpoints with a bound of their own: the manual has each, and the answer does not name the setting.
+  const bounds = own.replace(/.*instead: /, '').split(', ').map((one) => /^(.*) (\d+)$/.exec(one));
+  assert.equal(bounds.length, 5);
+  for (const [, paths, bytes] of bounds)
+    for (const path of paths.split(' and '))
+      assert.equal(await refusal(cay, 'POST', path, Number(bytes) + 1), `the body exceeds ${bytes} bytes (the most that this endpoint takes)`, path);
+  const small = await startCay({ config: { limits: { body_bytes: 2000 } } });
+  t.after(() => small.stop());
+  for (const [method, path] of ends) assert.match(await refusal(small, method, path, 2001), /exceeds 2000 bytes \(limits\.body_bytes in cay\.json\)/, path);
 });

@@ -23,8 +23,9 @@ const exec = `${box}/execs/${execId}`;
  */
 const table = {
   'GET /health': { access: 'public', statuses: [200] },
+  'GET /ready': { access: 'public', statuses: [200] },
   'GET /openapi.json': { access: 'public', statuses: [200] },
-  'GET /metrics': { access: 'read', statuses: [200] },
+  'GET /metrics': { access: 'admin', statuses: [200] },
   'GET /v1/status': { access: 'read', statuses: [200] },
   'POST /v1/session': { access: 'read', statuses: [204] },
   'POST /v1/config/reload': { access: 'admin', statuses: [200] },
@@ -55,6 +56,7 @@ const table = {
   'DELETE /v1/workers/{id}': { access: 'run', path: '/v1/workers/none', statuses: [404] },
   'GET /v1/agents': { access: 'read', statuses: [200] },
   'GET /v1/models': { access: 'read', statuses: [200] },
+  'GET /v1/agents/{agent}/{name}/messages/{chat}/stream': { access: 'read', path: '/v1/agents/sandbox-agent/a/messages/any/stream', statuses: [204] },
   'GET /v1/agents/{agent}/{name}/messages': { access: 'read', path: '/v1/agents/sandbox-agent/a/messages', statuses: [200] },
   'POST /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', body: {}, statuses: [400] },
   'DELETE /v1/agents/{agent}/{name}/messages': { access: 'run', path: '/v1/agents/sandbox-agent/a/messages', statuses: [204] },

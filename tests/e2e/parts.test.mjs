@@ -80,7 +80,7 @@ test('a scout that dies is not sent again', async () => {
     const [first, scout] = await until(() => {
       const all = zygotes(server).sort((a, b) => a.began - b.began || a.pid - b.pid);
       return all.length === 2 && all;
-    }, 'the scout', 30_000 * slow);
+    }, 'the scout');
     process.kill(scout.pid, 'SIGKILL');
     const { body } = await request(server, '/v1/run', { method: 'POST', body: JSON.stringify({ code: 'export default () => 8' }) });
     assert.equal(JSON.parse(body).result, 8);

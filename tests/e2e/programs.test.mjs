@@ -281,6 +281,7 @@ test('log lines stream as they happen', async () => {
       res.setEncoding('utf8').on('data', (d) => {
         text += d;
         for (let i; (i = text.indexOf('\n\n')) >= 0; text = text.slice(i + 2)) {
+          if (text.startsWith(':')) continue; // a comment
           const event = /^event: (.*)$/m.exec(text.slice(0, i))[1];
           events.push({ event, data: JSON.parse(/^data: (.*)$/m.exec(text.slice(0, i))[1]) });
           if (events.length === 1) goOn().catch(reject);
@@ -327,6 +328,33 @@ test('binding calls that nobody awaits are settled before the run is done', asyn
   const wrong = await code('export default (env) => { env.db.query("SELEC"); return 1 }', { env });
   assert.equal(wrong.status, 'failed');
   assert.match(wrong.error.message, /syntax error/);
+});
+
+test('the settings of databases hold: each is reached, and nothing is by default', { timeout: 120_000 }, async (t) => {
+  const n = (most, what) => `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${most}) SELECT ${what} FROM n`;
+  const reach = {
+    rows: [`db.query(${JSON.stringify(n(30, 'i'))})`, 'LIMIT_ROWS', /\b20\b/],
+    time: [`db.query(${JSON.stringify(n(1_000_000, 'count(*) AS c'))})`, 'LIMIT_TIME', /\b10 ms/],
+    disk: ['db.execute("CREATE TABLE d (x)"), await db.execute("INSERT INTO d VALUES (zeroblob(1900000))")', 'LIMIT_DISK', /\b1048576\b/],
+    memory: [`db.query(${JSON.stringify(n(1500, 'count(DISTINCT hex(randomblob(10000))) AS c'))})`, 'LIMIT_MEMORY', /\b8388608\b/],
+  };
+  const settings = { rows: { facet_rows: 20 }, time: { facet_time_ms: 10 }, disk: { facet_disk_bytes: 1 << 20 }, memory: { facet_memory_bytes: 8 << 20 } };
+  const ask = async (server, name) => {
+    const code = `export default async ({ db }) => { try { await ${reach[name][0]}; return null } catch (e) { return { code: e.code, message: e.message } } }`;
+    const got = (await request(server, '/v1/run', { method: 'POST', body: JSON.stringify({ code, env: { db: { $facet: name } } }) })).json();
+    assert.equal(got.status, 'done', JSON.stringify(got.error));
+    return got.result;
+  };
+  const usual = await withCay(t);
+  for (const [name, limits] of Object.entries(settings)) {
+    assert.equal(await ask(usual, name), null, `${name} by default`);
+    const own = await startCay({ config: { limits } });
+    t.after(() => own.stop());
+    const [, code, number] = reach[name];
+    const refused = await ask(own, name);
+    assert.equal(refused?.code, code, `${name}: ${JSON.stringify(refused)}`);
+    assert.match(refused.message, number);
+  }
 });
 
 test('limits are those of each call, also on an isolate that stays', async (t) => {
@@ -468,6 +496,11 @@ test('a trace is posted to an origin the operator listed, and to no other', asyn
     assert.match(refused.json().error.message, /tail_origins/);
   }
   assert.equal((await post([{ nobody: 1 }])).status, 400);
+  for (const tail of [{ url: `${origin}/hook\0x` }, { run: `${run.id}\0x` }]) {
+    const refused = await post([tail]);
+    assert.equal(refused.status, 400, refused.body);
+    assert.match(refused.json().error.message, /NUL/);
+  }
   assert.equal((await post(Array(9).fill({ run: 'x' }))).status, 400);
 });
 
@@ -594,7 +627,7 @@ test('cay run: files, arguments, database, errors with an excerpt', () => {
         return { status: e.status, out: e.stdout, err: e.stderr };
       }
     };
-    const r = cli(['--db', path.join(dir, 'x.sqlite'), '--env', 'K=v', path.join(dir, 'main.ts'), 'arg']);
+    const r = cli(['--db', path.join(dir, 'x.sqlite'), '--create', '--env', 'K=v', path.join(dir, 'main.ts'), 'arg']);
     assert.equal(r.out, 'n [{"n":2}] v arg\n3\n', r.err);
     const bad = cli(['-'], 'export default () => {\n  throw new Error("mine");\n}\n');
     assert.equal(bad.status, 1);
@@ -605,7 +638,7 @@ test('cay run: files, arguments, database, errors with an excerpt', () => {
     assert.match(cli(['--timeout', '300ms', '-'], 'export default () => { while (true) {} }').err, /time limit of 300 ms/);
     assert.equal(cli([]).status, 2);
     // Options are cay's wherever they stand, up to `--`; what comes after it is the program's.
-    const after = cli([path.join(dir, 'main.ts'), '--db', path.join(dir, 'y.sqlite'), 'arg', '--env=K=w']);
+    const after = cli([path.join(dir, 'main.ts'), '--db', path.join(dir, 'y.sqlite'), '--create', 'arg', '--env=K=w']);
     assert.equal(after.out, 'n [{"n":2}] w arg\n3\n', after.err);
     assert.ok(existsSync(path.join(dir, 'y.sqlite')));
     const args = 'export default (env, ...args) => args';

@@ -4,7 +4,7 @@ import { chownSync, closeSync, existsSync, ftruncateSync, openSync, readFileSync
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
-import { slow, startCay, withCay } from '../lib/cay.mjs';
+import { slow, startCay, until, withCay } from '../lib/cay.mjs';
 import { call, events, make } from '../lib/sandbox.mjs';
 import { addRecord, makeId, withStore } from '../lib/store.mjs';
 
@@ -99,33 +99,33 @@ test('a body of many small values is refused before a tree is made of it', async
   assert.equal((await ask(900_000)).status, 400, 'fewer are looked at');
 });
 
-test('what cannot be written down is not made, and what ends unwritten can be forgotten', async (t) => {
-  const first = await startCay({ config: { sandboxes: { pool: 0 } } });
-  t.after(() => first.clean());
-  await first.halt();
-  // As on a full disk, while there is a row in `full`.
-  withStore(first.dataDir, (db) => {
-    db.exec('CREATE TABLE full (x)');
-    db.exec("CREATE TRIGGER is_full BEFORE INSERT ON records WHEN EXISTS (SELECT 1 FROM full) BEGIN SELECT RAISE(FAIL, 'no room'); END");
-  });
-  const cay = await withCay(t, { dataDir: first.dataDir, config: { sandboxes: { pool: 0 } } });
-  const db = new DatabaseSync(join(first.dataDir, 'cay.db'));
+test('while nothing can be written nothing begins, and what ends is written later', { timeout: 120_000 }, async (t) => {
+  const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
+  const db = new DatabaseSync(join(cay.dataDir, 'cay.db'), { timeout: 60_000 });
   t.after(() => db.close());
   const lived = await make(cay);
-  db.exec('INSERT INTO full VALUES (1)');
+  db.exec('BEGIN IMMEDIATE');
+  // The first is accepted before anybody knows; its record waits.
+  const accepted = await call(cay, 'POST', '/v1/sandboxes', {});
+  assert.equal(accepted.status, 201, accepted.raw.toString());
   const refused = await call(cay, 'POST', '/v1/sandboxes', {});
-  assert.ok(refused.status >= 500, refused.raw.toString());
-  assert.match(refused.json.error.message, /no room/);
-  assert.equal((await call(cay, 'GET', '/v1/status')).json.sandboxes.running, 1);
+  assert.equal(refused.status, 503, refused.raw.toString());
+  assert.match(refused.json.error.message, /another program has the database locked/);
+  const health = (await call(cay, 'GET', '/health')).json;
+  assert.equal(health.status, 'degraded');
+  assert.match(health.detail, /records of the server cannot be written/);
+  assert.equal((await call(cay, 'GET', '/v1/status')).json.sandboxes.running, 2);
   assert.ok((await lived.call('POST', '/exec', { command: 'true' })).status >= 500);
   await lived.end();
-  const seen = await lived.get();
-  assert.equal(seen.status, 'interrupted');
-  db.exec('DELETE FROM full');
-  // There is room again.
+  assert.equal((await lived.get()).status, 'stopped');
+  db.exec('ROLLBACK');
+  const box = await until(async () => {
+    const made = await call(cay, 'POST', '/v1/sandboxes', {});
+    return made.status === 201 && made.json;
+  }, 'a sandbox when there is room');
+  assert.equal((await call(cay, 'GET', '/health')).json.status, 'healthy');
   await lived.end();
-  assert.equal((await lived.call('GET', '')).status, 404);
-  const box = await make(cay);
-  assert.equal((await box.run('echo here')).stdout, 'here\n');
-  assert.deepEqual((await call(cay, 'GET', '/v1/sandboxes')).json.sandboxes.map(({ id }) => id), [box.id]);
+  assert.equal((await lived.call('GET', '')).status, 404, 'it is forgotten');
+  const listed = (await call(cay, 'GET', '/v1/sandboxes')).json.sandboxes.map(({ id }) => id);
+  assert.deepEqual(listed, [box.id, accepted.json.id]);
 });

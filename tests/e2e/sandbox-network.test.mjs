@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { createKey, runCay, startCay, tempDir, until } from '../lib/cay.mjs';
+import { createKey, runCay, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { call, make } from '../lib/sandbox.mjs';
 
 const SECRET = 'a-credential-that-no-guest-may-see';
@@ -147,6 +147,72 @@ after(async () => {
 const direct = { NO_PROXY: '', no_proxy: '' };
 const total = (events, state) => events.filter((e) => e.state === state).reduce((n, e) => n + e.count, 0);
 const last = async (box) => (await box.call('GET', '/network/events')).json.events.at(-1);
+
+/** Every way to write an address of this machine that some resolver or parser takes. */
+const spellings = ['127.0.0.1', 'localhost', 'LOCALHOST', 'LocalHost', 'localhost.', '127.0.0.1.', '[::1]', '[0:0:0:0:0:0:0:1]', '[::ffff:127.0.0.1]', '[::FFFF:7f00:1]', '[::127.0.0.1]',
+  '[64:ff9b::127.0.0.1]', '[::]', '2130706433', '0x7f000001', '0X7F000001', '0x7f.0.0.1', '0177.0.0.1', '017700000001', '127.1', '127.0.1', '0', '0.0.0.0', '127.0.0.2'];
+
+test('an endpoint that is named for routes is open to routes alone', async (t) => {
+  // The same for the models' servers, whose addresses the environment names.
+  const model = createServer(handler(false));
+  t.after(() => model.close());
+  const open = { api: ports.http, anthropic: ports.tls, openai: await listen(model) };
+  const at = Object.fromEntries(Object.entries(open).map(([name, port]) => [name, `127.0.0.1:${port}`]));
+  const env = { ANTHROPIC_API_KEY: 'sk-ant-x', ANTHROPIC_BASE_URL: `https://${at.anthropic}`, OPENAI_API_KEY: 'sk-x', OPENAI_BASE_URL: `http://${at.openai}/v1` };
+  const other = await withCay(t, {
+    env, key: true, config: { require_key: true, sandboxes: { pool: 0, private: [at.api, `localhost:${open.api}`, `[::1]:${open.api}`], routes: { api: { url: `http://${at.api}` } } } },
+  });
+  const poor = await createKey(other.dataDir, { name: 'poor', more: ['--route', 'none'] });
+  const named = await createKey(other.dataDir, { name: 'named', more: ['--route', 'api'] });
+  const before = seen.length;
+  for (const key of [other.key, poor.text, named.text]) {
+    // What a policy may hold at all: the rest is refused where it is written.
+    const wanted = Object.values(open).flatMap((port) => spellings.map((host) => `${host}:${port}`));
+    const box = await make(other, {}, key);
+    const taken = [];
+    for (const host of wanted) {
+      const { status } = await box.call('PUT', '/network', { allow: [host] });
+      assert.ok(status === 200 || status === 400, `${host}: ${status}`);
+      if (status === 200) taken.push(host);
+      assert.equal((await box.call('PUT', '/network', { allow: [`tcp://${host}`] })).status, status === 200 ? 403 : 400, host);
+    }
+    for (const host of Object.values(at)) assert.ok(taken.includes(host), host);
+    assert.equal((await box.call('PUT', '/network', { allow: taken })).status, 200);
+    // A tunnel and a plain request to each spelling, allowed or not, by the bytes that a client would not send.
+    const program = `
+      const net = require('node:net');
+      const ask = (text) => new Promise((resolve) => {
+        let got = '';
+        const s = net.connect(3128, '127.0.0.1', () => s.write(text));
+        const end = () => { s.destroy(); resolve(Number(got.split(' ')[1])); };
+        s.on('data', (d) => { got += d; if (got.includes('\\r\\n\\r\\n')) end(); }).on('close', end).on('error', end);
+      });
+      (async () => {
+        const all = {};
+        for (const host of ${JSON.stringify(wanted)}) all[host] = [
+          await ask('CONNECT ' + host + ' HTTP/1.1\\r\\nHost: ' + host + '\\r\\n\\r\\n'),
+          await ask('GET http://' + host + '/reached HTTP/1.1\\r\\nHost: ' + host + '\\r\\nConnection: close\\r\\n\\r\\n')];
+        console.log(JSON.stringify(all));
+      })();`;
+    const done = await box.run(['node', '-e', program], { timeout_s: 60 });
+    const answers = JSON.parse(done.stdout || '{}');
+    assert.equal(Object.keys(answers).length, wanted.length, done.stderr);
+    for (const [host, [tunnel, plain]] of Object.entries(answers)) {
+      assert.ok([400, 403].includes(tunnel), `CONNECT ${host}: ${tunnel}`);
+      assert.ok([400, 403].includes(plain), `GET ${host}: ${plain}`);
+    }
+    for (const host of taken) assert.equal(answers[host][0], 403, `CONNECT ${host}`);
+    await box.end();
+  }
+  assert.equal(seen.length, before, 'nothing arrived');
+  assert.equal((await call(other, 'POST', '/v1/sandboxes', { network: { routes: ['api'] } }, poor)).status, 403);
+  for (const key of [other.key, named.text]) {
+    const box = await make(other, { network: { routes: ['api'] } }, key);
+    assert.equal((await box.run('curl -s http://127.0.0.1:3128/_/api/x')).stdout, 'you asked for /x');
+    assert.equal((await box.run(`curl -s -o /dev/null -w "%{http_code}" -x http://127.0.0.1:3128 http://${at.api}/x`, { env: direct })).stdout, '403', 'the route opens no tunnel');
+    await box.end();
+  }
+});
 
 test('what is allowed can be reached, what is not is refused and told', async () => {
   const box = await make(cay, { network: { allow: [`localhost:${ports.tls}`, `tcp://localhost:${ports.http}`] } });

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync, chmodSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { createKey, isAlive as alive, procText, request, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
+import { buildDir, createKey, isAlive as alive, procText, request, root, runCay, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
 import { call, make } from '../lib/sandbox.mjs';
+import { withStore } from '../lib/store.mjs';
 
 const isRoot = process.getuid() === 0;
 const status = (pid) => procText(pid, 'status');
@@ -147,12 +148,16 @@ describe('a server with sandboxes', () => {
       [{ timeout_s: 121 }, 422],
       [{ metadata: 5 }, 400],
       [{ metadata: { x: 'y'.repeat(20000) } }, 400],
+      [{ metadata: { a: 'x\0y' } }, 400],
+      [{ metadata: { a: [{ b: '\0' }] } }, 400],
+      [{ name: 'x\0y' }, 400],
     ];
     for (const [body, code] of wrong) {
       const answer = await call(cay, 'POST', '/v1/sandboxes', body);
       assert.equal(answer.status, code, `${JSON.stringify(body).slice(0, 80)}: ${answer.raw}`);
       assert.ok(answer.json.error.message);
     }
+    assert.match((await call(cay, 'POST', '/v1/sandboxes', { metadata: { a: [{ b: '\0' }] } })).json.error.message, /^"metadata\.a\[0\]\.b" must not hold a NUL/);
     for (const [method, path] of [['GET', ''], ['DELETE', ''], ['POST', '/extend'], ['POST', '/pause'], ['POST', '/resume'], ['PUT', '/network'], ['GET', '/network/events'], ['POST', '/exec'], ['GET', '/execs'], ['GET', '/files?path=/work'], ['POST', '/snapshots']])
       for (const id of ['sbx_none', 'sbx_00000000000000000000000000', '%2e%2e', 'x'])
         assert.equal((await call(cay, method, `/v1/sandboxes/${id}${path}`, method === 'GET' ? undefined : {})).status, 404, `${method} ${id}${path}`);
@@ -331,6 +336,26 @@ for host in [('1.1.1.1', 53), ('169.254.169.254', 80), ('127.0.0.1', ${cay.port}
     assert.deepEqual((await box.call('GET', '/network/events')).json.events, []);
     assert.equal((await box.call('GET', '/network/events?after=x')).status, 400);
     await box.end();
+  });
+
+  test('a disk fits into its memory', async () => {
+    const small = await make(cay, { memory_mb: 32 });
+    assert.equal(small.limits.disk_mb, 20);
+    await small.end();
+    const refused = await call(cay, 'POST', '/v1/sandboxes', { memory_mb: 32, disk_mb: 32 });
+    assert.equal(refused.status, 400);
+    assert.match(refused.json.error.message, /"disk_mb" 32 does not fit into "memory_mb" 32.*at most 20/);
+  });
+
+  // The sanitized build has no probe: it would need more memory than the sandbox has.
+  const probePath = [buildDir, join(root, 'build')].map((dir) => join(dir, 'tests/escape/escape-probe')).find(existsSync);
+  test('a sandbox that ends by want of memory says so', { skip: (!isRoot && 'no control group') || (!probePath && 'the probe is not built') }, async () => {
+    // Shared memory stays when its maker is gone: nobody is left to be ended for it but init.
+    const probe = readFileSync(probePath).toString('base64');
+    const box = await make(cay, { memory_mb: 32, files: [{ path: '/work/probe', content_base64: probe, mode: 0o755 }] });
+    for (let i = 0; i < 50 && (await box.get()).status === 'running'; i++) await box.call('POST', '/exec', { argv: ['/work/probe', 'hold', 'shm'] });
+    const gone = await box.get();
+    assert.match(gone.error.message, /ran out of memory.*memory_mb/, JSON.stringify(gone));
   });
 
   test('limits of one sandbox hold: memory, processes, disk', async () => {
@@ -582,7 +607,6 @@ test('as an ordinary user everything works as well', { skip: !isRoot && 'the oth
   // A copy of the programs, for a user who may not look into ours.
   const { cpSync } = await import('node:fs');
   const { spawn } = await import('node:child_process');
-  const { buildDir } = await import('../lib/cay.mjs');
   const dir = tempDir(t);
   for (const name of ['cay', 'cay-compile', 'cay-isolate', 'cay-facet', 'cay-sandbox', 'cay-egress', 'cay-spawn'])
     if (existsSync(join(buildDir, name))) cpSync(join(buildDir, name), join(dir, name));
@@ -606,6 +630,11 @@ test('as an ordinary user everything works as well', { skip: !isRoot && 'the oth
     const cay = { port: Number(port) };
     const box = await make(cay);
     assert.equal((await box.run('id -u; echo hi > f; cat f')).stdout, '1000\nhi\n');
+    assert.equal(box.limits.unenforced, undefined);
+    const quota = await make(cay, { cpus: 0.5 });
+    assert.deepEqual([quota.limits.cpus, quota.limits.unenforced], [0.5, ['cpus']]);
+    assert.deepEqual((await quota.get()).limits, quota.limits);
+    await quota.end();
     const shot = await box.call('POST', '/snapshots', {});
     assert.equal(shot.status, 201, shot.raw.toString() + err);
     await box.end();
@@ -623,4 +652,36 @@ test('as an ordinary user everything works as well', { skip: !isRoot && 'the oth
     clearTimeout(timer);
   }
   assert.doesNotMatch(err, /Sanitizer|runtime error/);
+});
+
+test('content may hold a NUL, and what a command wrote with one is there after a restart', async (t) => {
+  const cay = await startCay({});
+  t.after(() => cay.clean());
+  const box = await make(cay, { files: [{ path: '/work/a', content: 'x\0y' }], metadata: { a: 'b' } });
+  const done = await box.run('cat /work/a -', { stdin: '\0z' });
+  assert.equal(done.stdout, 'x\0y\0z');
+  await box.end();
+  await cay.halt();
+  const again = await withCay(t, { dataDir: cay.dataDir });
+  const output = await call(again, 'GET', `${box.at}/execs/${done.id}/output`);
+  assert.match(output.raw.toString(), /"data":"x\\u0000y\\u0000z"/);
+  assert.deepEqual((await call(again, 'GET', box.at)).json.metadata, { a: 'b' });
+});
+
+test('a record that cannot be read is listed, says so, and can be deleted', async (t) => {
+  const cay = await startCay({});
+  t.after(() => cay.clean());
+  const box = await make(cay, { name: 'a' });
+  const done = await box.run('echo out');
+  await box.end();
+  await cay.halt();
+  withStore(cay.dataDir, (db) => db.exec("UPDATE records SET doc = '{\"name\":'"));
+  const again = await withCay(t, { dataDir: cay.dataDir });
+  const { sandboxes } = (await call(again, 'GET', '/v1/sandboxes')).json;
+  assert.deepEqual(sandboxes.map((s) => [s.id, s.error.code]), [[box.id, 'unreadable']]);
+  assert.match((await call(again, 'GET', box.at)).json.error.message, /cannot be read: delete it/);
+  assert.equal((await call(again, 'GET', `${box.at}/execs/${done.id}`)).json.error.code, 'unreadable');
+  assert.equal((await call(again, 'GET', `${box.at}/execs`)).json.execs[0].error.code, 'unreadable');
+  assert.equal((await call(again, 'DELETE', box.at)).status, 204);
+  assert.equal((await call(again, 'GET', box.at)).status, 404);
 });

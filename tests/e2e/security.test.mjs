@@ -10,10 +10,10 @@ const upgrade = {
   'Sec-WebSocket-Key': 'dGhlIHNhbXBsZSBub25jZQ==',
 };
 const headerText = (headers) => Object.entries(headers).map(([k, v]) => `${k}: ${v}\r\n`).join('');
-const status = async (cay, headers, { path = '/v1/runs', method = 'GET' } = {}) => {
+const status = async (cay, headers, { path = '/v1/runs', method = 'GET', body = '' } = {}) => {
   const all = { Host: `127.0.0.1:${cay.port}`, Connection: 'close', ...headers };
-  const length = method === 'GET' ? '' : 'Content-Length: 0\r\n';
-  const { text } = await raw(cay, `${method} ${path} HTTP/1.1\r\n${headerText(all)}${length}\r\n`, {
+  const length = method === 'GET' ? '' : `Content-Length: ${body.length}\r\n`;
+  const { text } = await raw(cay, `${method} ${path} HTTP/1.1\r\n${headerText(all)}${length}\r\n${body}`, {
     isDone: (t) => t.includes('\r\n\r\n'),
   });
   return statuses(text)[0];
@@ -30,7 +30,7 @@ describe('pages of others', () => {
     const { port } = cay;
     for (const host of ['localhost', `localhost:${port}`, '127.0.0.1', '127.0.0.2', '127.1.2.3:80', '[::1]', `[::1]:${port}`, 'LocalHost', 'cay.example', 'CAY.example:99'])
       assert.equal(await status(cay, { Host: host }), 200, host);
-    for (const host of ['evil.example', '127.0.0.1.evil.example', '127.evil.example', '127.0.0.1evil', '127.', '127.0.0', '127.0.0.01', '0127.0.0.1', 'localhost.evil.example', 'notlocalhost', 'localhost.', '[::1]x', '[::2]', '::1', '2130706433', '0x7f.1', '0.0.0.0', '192.168.0.1', 'cay.example.evil', '', '[::ffff:127.0.0.1]', '1.127.0.0'])
+    for (const host of ['evil.example', '127.0.0.1.evil.example', '127.evil.example', '127.0.0.1evil', '127.', '127.0.0', '127.0.0.01', '0127.0.0.1', 'localhost.evil.example', 'notlocalhost', 'localhost.', '[::1]x', '[::2]', '2130706433', '0x7f.1', '0.0.0.0', '192.168.0.1', 'cay.example.evil', '', '[::ffff:127.0.0.1]', '1.127.0.0'])
       assert.equal(await status(cay, { Host: host }), 421, host);
     // The page and health count as well: what they show is ours.
     for (const path of ['/', '/health', '/openapi.json', '/metrics', '/assets/x.js'])
@@ -86,6 +86,57 @@ describe('pages of others', () => {
     assert.equal(await status(cay, { ...upgrade, 'Sec-Fetch-Site': 'same-site' }), 403);
   });
 
+  test('a text without a type that names it could be any page\'s form', async () => {
+    const post = { path: '/v1/run', method: 'POST', body: '{"code":"export default 1"}' };
+    for (const type of ['text/plain', 'Text/Plain;charset=utf-8', ' multipart/form-data; boundary=x'])
+      assert.equal(await status(cay, { 'Content-Type': type }, post), 403, type);
+    assert.equal(await status(cay, { 'Content-Type': 'application/json' }, post), 200);
+    assert.equal(await status(cay, { 'Content-Type': 'application/x-www-form-urlencoded' }, post), 200); // curl -d
+    assert.equal(await status(cay, { 'Content-Type': 'text/plain', 'Sec-Fetch-Mode': 'cors' }, post), 200); // fetch() of Node
+    assert.equal(await status(cay, { 'Content-Type': 'text/plain', Origin: `http://127.0.0.1:${cay.port}` }, post), 200);
+  });
+
+  test('a port that is none makes a Host malformed', async () => {
+    for (const host of ['127.0.0.1:80.evil.com', 'localhost:x', 'localhost:123456', '[::1]:80x', '127.0.0.1:80:80', '::1'])
+      assert.equal(await status(cay, { Host: host }), 400, host);
+    for (const host of ['127.0.0.1:', 'localhost:65535']) assert.equal(await status(cay, { Host: host }), 200, host);
+  });
+
+  test('answers of ours are not embedded by other sites', async () => {
+    for (const path of ['/', '/v1/status', '/health', '/nothing']) assert.equal((await request(cay, path)).headers['cross-origin-resource-policy'], 'same-origin', path);
+    assert.equal((await request(cay, '/', { headers: { Host: 'x.localhost' } })).headers['cross-origin-resource-policy'], undefined);
+  });
+
+  test('other sites do not drive workers, unless they are public', async () => {
+    const code = 'let n = 0; export default { fetch: (r) => new Response(String(r.method === "POST" ? ++n : n)) }';
+    for (const [id, open] of [['mine', false], ['open', true]])
+      assert.equal((await request(cay, `/v1/workers/${id}`, { method: 'PUT', body: JSON.stringify({ code, public: open }) })).status, 200);
+    const call = async (id, headers, method = 'POST') =>
+      (await request(cay, '/', { method, headers: { Host: `${id}.localhost:${cay.port}`, ...headers }, body: method === 'POST' ? 'x' : undefined })).status;
+    const cross = { 'Sec-Fetch-Site': 'cross-site' };
+    const foreign = [
+      [{ Origin: 'http://evil.example', ...cross, 'Content-Type': 'text/plain' }],
+      [{ Origin: 'null' }],
+      [{ Origin: `http://open.localhost:${cay.port}`, 'Sec-Fetch-Site': 'same-site' }], // another guest
+      [{ Origin: 'http://evil.example' }, 'GET'],
+      [{ ...cross, 'Sec-Fetch-Mode': 'no-cors', 'Sec-Fetch-Dest': 'image' }, 'GET'],
+      [{ ...cross, 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'iframe' }, 'GET'],
+      [{ ...cross, 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' }], // a form
+    ];
+    for (const [headers, method] of foreign) {
+      assert.equal(await call('mine', headers, method), 404, JSON.stringify(headers));
+      assert.equal(await call('open', headers, method), 200, JSON.stringify(headers));
+    }
+    const own = [
+      [{}], // curl
+      [{ Origin: `http://mine.localhost:${cay.port}`, 'Sec-Fetch-Site': 'same-origin' }],
+      [{ 'Sec-Fetch-Site': 'none', 'Sec-Fetch-Mode': 'navigate' }, 'GET'],
+      [{ ...cross, 'Sec-Fetch-Mode': 'navigate', 'Sec-Fetch-Dest': 'document' }, 'GET'], // a link was followed
+      [{ Origin: 'https://app.example', ...cross }], // it is in "origins"
+    ];
+    for (const [headers, method] of own) assert.equal(await call('mine', headers, method), 200, JSON.stringify(headers));
+  });
+
   test('guest hosts get neither the page nor the API', async () => {
     const page = (await request(cay, '/')).body;
     for (const host of ['x.localhost', 'a.b.localhost', 'X.LOCALHOST:80', `run-1.localhost:${cay.port}`])
@@ -117,6 +168,10 @@ test('without keys a local client is the operator; with require_key nobody is', 
   assert.equal(status.require_key, true);
   assert.deepEqual(status.key, { id: cay.keyId, name: 'test' });
   assert.equal(status.data_dir, null); // for the operator's eyes
+  const { pid, listen, children, memory_bytes: memory, connections, requests_total: requests, isolates, sandboxes } = status;
+  assert.deepEqual([pid, listen, children, memory, connections, requests], [null, [], [], null, null, null]);
+  for (const one of [isolates.busy, isolates.started_total, sandboxes.running, sandboxes.created_total]) assert.equal(one, null);
+  assert.equal((await request(cay, '/metrics', { headers: bearer(cay.key) })).status, 403);
 });
 
 test('a wrong key is refused even where none is needed', async (t) => {
@@ -225,4 +280,25 @@ test('secrets reach neither logs nor answers', async (t) => {
   const all = texts.join('') + cay.stdout() + cay.stderr();
   assert.match(cay.stdout(), /model {6}\S+ \(anthropic\)/);
   for (const hidden of [secret, cay.key, cay.key.split('_').at(-1), cookie]) assert.ok(!all.includes(hidden), hidden);
+});
+
+test('a key that makes many sessions logs out itself, and nobody else', async (t) => {
+  const cay = await withCay(t, { config: { require_key: true } });
+  const other = await createKey(cay.dataDir, { name: 'other', scope: 'read' });
+  const enter = async (key) => {
+    const made = await request(cay, '/v1/session', { method: 'POST', headers: bearer(key) });
+    assert.equal(made.status, 204);
+    return made.headers['set-cookie'][0].split(';')[0];
+  };
+  const valid = async (cookie) => (await request(cay, '/v1/runs', { headers: { Cookie: cookie } })).status === 200;
+  const mine = await enter(cay.key);
+  const cookies = [];
+  for (let i = 0; i < 1100; i++) cookies.push(await enter(other.text));
+  assert.ok(await valid(mine), 'another key logged it out');
+  assert.ok(await valid(cookies.at(-1)) && await valid(cookies.at(-32)));
+  assert.ok(!(await valid(cookies[0])) && !(await valid(cookies.at(-33))));
+  // What was ended is free again.
+  assert.equal((await request(cay, '/v1/session', { method: 'DELETE', headers: { Cookie: cookies.at(-1) } })).status, 204);
+  await enter(other.text);
+  assert.ok(await valid(cookies.at(-32)));
 });

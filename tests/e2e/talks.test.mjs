@@ -1,4 +1,4 @@
-// Programs that talk with a facet by shared memory (docs/ARCHITECTURE.md, Taking turns), while either side, or the client,
+// Programs that talk with a facet by shared memory (docs/internals/isolates.md, Taking turns), while either side, or the client,
 // is stopped, killed or gone.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';

@@ -48,7 +48,7 @@ describe('a site', () => {
       hits.push(req.url);
       res.end('the secret of the inner server');
     });
-    cay = await startCay({ config: { sandboxes: { private: [site.authority] }, execute: { fetch_timeout_ms: 4000 * slow } } });
+    cay = await startCay({ config: { sandboxes: { private: [site.authority], allow: [`tcp://${site.authority}`] }, execute: { fetch_timeout_ms: 4000 * slow } } });
   });
   after(async () => {
     await cay.stop();
@@ -199,7 +199,7 @@ test('one key’s bad pages do not keep another’s from being read', { timeout:
     res.writeHead(200, { 'content-type': 'text/html' });
     res.end(req.url === '/bad' ? `<p>bad${'<div>'.repeat(150_000)}` : '<h1>Good</h1>');
   });
-  const cay = await withCay(t, { key: true, config: { require_key: true, sandboxes: { private: [site.authority] } } });
+  const cay = await withCay(t, { key: true, config: { require_key: true, sandboxes: { private: [site.authority], allow: [`tcp://${site.authority}`] } } });
   const other = await createKey(cay.dataDir, { name: 'other' });
   const ask = async (key, path) => {
     const body = JSON.stringify({ prompt: `Fetch ${site.url}${path}`, options: { allowed_tools: ['WebFetch'] } });
@@ -218,9 +218,17 @@ test('one key’s bad pages do not keep another’s from being read', { timeout:
 test('a name that leads to this machine reaches nothing, though the number behind it is exempted', async (t) => {
   // localhost has two addresses, both private, and neither is exempted: only 127.0.0.1 by its number is.
   const site = await serve(t, (req, res) => res.end('reached'));
-  const cay = await withCay(t, { config: { sandboxes: { private: [site.authority] } } });
+  const cay = await withCay(t, { config: { sandboxes: { private: [site.authority], allow: [`tcp://${site.authority}`] } } });
   const { failed, text } = await fetched(cay, `http://localhost:${site.port}/`);
   assert.equal(failed, true, text);
+});
+
+test('an endpoint that is named for routes is no page', async (t) => {
+  const site = await serve(t, (req, res) => res.end('reached'));
+  const cay = await withCay(t, { config: { sandboxes: { private: [site.authority] } } });
+  const { failed, text } = await fetched(cay, `${site.url}/`);
+  assert.equal(failed, true, text);
+  assert.match(text, /loopback/);
 });
 
 describe('with a model', () => {
@@ -231,7 +239,7 @@ describe('with a model', () => {
       { ...say('Twelve.'), usage: { input_tokens: 1000, output_tokens: 5 } },
       { ...say('There are twelve palms.'), usage: { input_tokens: 200, output_tokens: 20 } },
     ]);
-    const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [site.authority] } } });
+    const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [site.authority], allow: [`tcp://${site.authority}`] } } });
     const got = await post(cay, { prompt: 'Palms?' });
     assert.equal(got.result, 'There are twelve palms.');
     const told = got.messages.find((m) => m.type === 'user');
@@ -252,7 +260,7 @@ describe('with a model', () => {
       { ...say('Much.'), usage: { input_tokens: 5_000_000, output_tokens: 5 } },
       say('never asked'),
     ]);
-    const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [site.authority] } } });
+    const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [site.authority], allow: [`tcp://${site.authority}`] } } });
     const got = await post(cay, { prompt: 'x', options: { max_budget_usd: 0.05 } });
     assert.equal(got.error.code, 'max_budget_usd');
     assert.equal(model.requests.length, 2);
@@ -280,7 +288,7 @@ describe('with a model', () => {
       ] },
       say('I obeyed.'),
     ]);
-    const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [site.authority] } } });
+    const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [site.authority], allow: [`tcp://${site.authority}`] } } });
     const got = await post(cay, { prompt: 'Summarise the page', options: { allowed_tools: ['WebFetch'] } });
     const results = got.messages.filter((m) => m.type === 'user').flatMap((m) => m.message.content);
     assert.deepEqual(results.map((r) => r.is_error), [false, true, true, true, true]);
@@ -311,7 +319,7 @@ describe('with a model', () => {
       res.write('<p>slow');
       res.on('close', () => (left = true));
     });
-    const cay = await withCay(t, { env: { MAX_EXECUTION_TIME: '1500' }, config: { sandboxes: { private: [site.authority] } } });
+    const cay = await withCay(t, { env: { MAX_EXECUTION_TIME: '1500' }, config: { sandboxes: { private: [site.authority], allow: [`tcp://${site.authority}`] } } });
     const got = await post(cay, { prompt: `Fetch ${site.url}/`, options: { allowed_tools: ['WebFetch'] } });
     assert.equal(got.error.code, 'timeout');
     await until(() => left, 'the end of its visit');

@@ -168,3 +168,43 @@ test('what was answered is there after a kill in the midst of it', async (t) => 
     await next.stop();
   }
 });
+
+const runWith = async (cay, code, more = {}) => (await request(cay, '/v1/run', { method: 'POST', body: JSON.stringify({ code, ...more }) })).json();
+
+test('calls between workers carry what is documented, and one that is too large leaves the binding', async (t) => {
+  const cay = await withCay(t, { config: { limits: { run_memory_bytes: 512 << 20 } } });
+  const peer = `import { WorkerEntrypoint } from 'cloudflare:workers';
+    export default class extends WorkerEntrypoint {
+      size(text) { return text.length }
+      fetch(request) { return new Response(new Uint8Array(Number(new URL(request.url).searchParams.get('n'))).fill(7)) }
+    }`;
+  assert.equal((await request(cay, '/v1/workers/peer', { method: 'PUT', body: JSON.stringify({ code: peer }) })).status, 200);
+  const env = { peer: { $worker: 'peer' } };
+  for (const n of [9e6, 20e6, 30e6]) {
+    const r = await runWith(cay, `export default (env) => env.peer.size('x'.repeat(${n}))`, { env });
+    assert.equal(r.result, n, JSON.stringify(r.error));
+  }
+  const r = await runWith(cay, `export default async (env) => {
+    const out = [(await (await env.peer.fetch('http://x/?n=12000000')).arrayBuffer()).byteLength];
+    for (const ask of [() => env.peer.size('x'.repeat(34e6)), () => env.peer.fetch('http://x/?n=20000000')])
+      out.push(await ask().then(() => 'passed', (e) => (/limit|large/.test(e.message) ? 'refused' : e.message)));
+    out.push(await env.peer.size('still there'));
+    return out;
+  }`, { env });
+  assert.deepEqual(r.result, [12e6, 'refused', 'refused', 11], JSON.stringify(r.error));
+});
+
+test('nobody is blamed for the processor time of a call that nobody waits for any more', async (t) => {
+  const cay = await withCay(t);
+  const code = `import { WorkerEntrypoint } from 'cloudflare:workers';
+    export default class extends WorkerEntrypoint { spin() { for (;;) {} } well() { return 7 } }`;
+  assert.equal((await request(cay, '/v1/workers/busy', { method: 'PUT', body: JSON.stringify({ code, limits: { cpu_ms: 3000 } }) })).status, 200);
+  const env = { busy: { $worker: 'busy' } };
+  assert.equal((await runWith(cay, 'export default (env) => env.busy.well()', { env })).result, 7);
+  const first = await runWith(cay, 'export default (env) => env.busy.spin()', { env, limits: { wall_ms: 1000 } });
+  assert.match(first.error.message, /time limit of 1000 ms/);
+  const next = await runWith(cay, 'export default (env) => env.busy.well()', { env });
+  assert.equal(next.status, 'failed');
+  assert.match(next.error.message, /another call on it exceeded/);
+  assert.equal((await runWith(cay, 'export default (env) => env.busy.well()', { env })).result, 7);
+});

@@ -71,6 +71,26 @@ test('a wildcard covers names below it, not itself', async (t) => {
   assert.equal((await connect(port, 'a.example.test:443')).status, 502);
 });
 
+test('a private endpoint is reached by what was granted it, and one of routes by routes alone', async (t) => {
+  const server = await startServer(t, (request, response) => response.end('inside'));
+  const name = `localhost:${server.port}`;
+  const policy = { allow: [`tcp://${name}`], routes: { one: { url: `http://${name}` } } };
+  const plain = { path: `http://${name}/`, headers: { host: name } };
+  for (const [config, both] of [[{ private: [name] }, true], [{ private_routes: [name] }, false]]) {
+    const egress = await startEgress(t, config);
+    const inner = await egress.open('inner', policy);
+    const outer = await egress.open('outer', { ...policy, public: true });
+    assert.equal((await ask(inner, '/_/one/')).status, 200);
+    assert.equal((await connect(inner, name)).status, both ? 200 : 403);
+    assert.equal((await ask(inner, plain.path, plain)).status, both ? 200 : 403);
+    const before = server.requests.length;
+    assert.equal((await ask(outer, '/_/one/')).status, 403);
+    assert.equal((await connect(outer, name)).status, 403);
+    assert.equal((await ask(outer, plain.path, plain)).status, 403);
+    assert.equal(server.requests.length, before);
+  }
+});
+
 test('a name that leads to a private address is refused unless the operator exempted it', async (t) => {
   const server = await startServer(t, hello, certificate);
   const egress = await startEgress(t, { private: ['localhost:1', `otherhost:${server.port}`] });
@@ -121,7 +141,7 @@ test('what a server says first is not handed on before the hello, nor what is no
     socket.on('error', () => {});
     socket.write('SSH-2.0-banner of something that is not TLS\r\n');
   });
-  const egress = await startEgress(t, { private: [`localhost:${server.port}`], head_timeout_ms: 700 });
+  const egress = await startEgress(t, { private: [`localhost:${server.port}`], head_timeout_ms: 3000 });
   const port = await egress.open('a', { allow: [`localhost:${server.port}`] });
   // A guest that only listens; then one that says a proper hello, and is answered by a banner.
   for (const [hello, reason] of [[false, /did not come|too long/], [true, /server does not speak TLS/]]) {

@@ -95,9 +95,12 @@ static void send_config(const json_t *j) {
     };
     json_array_foreach(json_object_get(j, "private"), i, v)
         sandbox_strv_add(&c.private, json_string_value(v));
+    json_array_foreach(json_object_get(j, "private_routes"), i, v)
+        sandbox_strv_add(&c.private_routes, json_string_value(v));
     buf_init(&b, EGRESS_FRAME_MAX);
     pack_egress_config(&b, &c);
     sandbox_strv_finish(&c.private);
+    sandbox_strv_finish(&c.private_routes);
     post(EGRESS_CONFIG, number(j, "n"), &b, -1);
 }
 
@@ -106,6 +109,7 @@ static int make_policy(const json_t *j, json_t *secrets, struct egress_policy *p
     json_t *routes = json_object_get(j, "routes");
     json_t *prices = json_object_get(j, "prices");
     const json_t *caps = json_object_get(j, "caps");
+    bool public = json_is_true(json_object_get(j, "public")); /* no private endpoints */
     const char *name;
     json_t *v;
     size_t i;
@@ -116,20 +120,33 @@ static int make_policy(const json_t *j, json_t *secrets, struct egress_policy *p
     json_array_foreach(allow, i, v) {
         if (rc == 0)
             rc = egress_allow_parse(json_string_value(v), &p->allow[p->nallow], err);
+        p->allow[p->nallow].private = !public;
         p->nallow += rc == 0 ? 1 : 0;
     }
     json_object_foreach(routes, name, v) {
         if (rc == 0)
             rc = egress_route_parse(name, v, secret_of, secrets, &p->routes[p->nroutes], err);
+        p->routes[p->nroutes].private = !public;
         p->nroutes += rc == 0 ? 1 : 0;
     }
-    json_object_foreach(prices, name, v) {
-        p->prices[p->nprices++] = (struct egress_price){.model = xstrdup(name),
-                                                        .input = number(v, "input"),
-                                                        .output = number(v, "output"),
-                                                        .cache_read = number(v, "cache_read"),
-                                                        .cache_write = number(v, "cache_write")};
+    /* Past the reader that the front has, as a front with a fault would send it. */
+    for (size_t k = 0; k < p->nroutes; k++) {
+        json_t *forced = json_object_get(json_object_get(j, "forced"), p->routes[k].name);
+        json_object_foreach(forced, name, v) {
+            p->routes[k].headers[p->routes[k].nheaders++] = (struct egress_header){
+                .name = xstrdup(name), .value = xstrdup(json_string_value(v))};
+        }
     }
+    json_object_foreach(prices, name, v) {
+        p->prices[p->nprices++] =
+            (struct egress_price){.model = xstrdup(name),
+                                  .input = number(v, "input"),
+                                  .output = number(v, "output"),
+                                  .cache_read = number(v, "cache_read"),
+                                  .cache_write = number(v, "cache_write"),
+                                  .cache_write_1h = number(v, "cache_write_1h")};
+    }
+    p->asks = json_is_true(json_object_get(j, "asks"));
     p->caps = (struct egress_caps){.requests = number(caps, "requests"),
                                    .requests_per_minute = number(caps, "requests_per_minute"),
                                    .bytes = number(caps, "bytes"),
@@ -208,8 +225,28 @@ static void close_box(const json_t *j) {
     post(EGRESS_CLOSE, number(j, "n"), &out, -1);
 }
 
+static uint64_t number_or(const json_t *j, const char *key, uint64_t fallback) {
+    return json_object_get(j, key) ? number(j, key) : fallback;
+}
+
+static void send_grant(const json_t *j) {
+    const char *code = json_string_value(json_object_get(j, "code"));
+    struct egress_grant g = {
+        .sandbox = (char *)(uintptr_t)json_string_value(json_object_get(j, "id")),
+        .message = (char *)(uintptr_t)json_string_value(json_object_get(j, "message")),
+        .tokens = number_or(j, "tokens", UINT64_MAX),
+        .cost_nusd = number_or(j, "cost_nusd", UINT64_MAX)};
+    struct buf out;
+    for (uint32_t i = 1; code && i < ERR_CODE_COUNT; i++)
+        if (strcmp(err_name((enum err_code)i), code) == 0)
+            g.code = i;
+    buf_init(&out, EGRESS_FRAME_MAX);
+    pack_egress_grant(&out, &g);
+    post(EGRESS_GRANT, number(j, "number"), &out, -1);
+}
+
 static void on_command(const char *line, size_t len) {
-    _cleanup_(json) json_t *j = json_loadb(line, len, 0, NULL);
+    _cleanup_(json) json_t *j = json_loadb(line, len, JSON_ALLOW_NUL, NULL);
     const char *cmd = json_string_value(json_object_get(j, "cmd"));
     if (!cmd)
         exit(2);
@@ -224,6 +261,8 @@ static void on_command(const char *line, size_t len) {
         send_policy(EGRESS_POLICY, j, NULL);
     } else if (strcmp(cmd, "close") == 0) {
         close_box(j);
+    } else if (strcmp(cmd, "grant") == 0) {
+        send_grant(j);
     } else if (strcmp(cmd, "pid") == 0) {
         say(json_pack("{s:s,s:i}", "type", "pid", "pid", (int)keeper_info(front.keeper).pid));
     } else if (strcmp(cmd, "kill") == 0) {
@@ -270,6 +309,31 @@ static void on_event(struct unpack *u) {
     egress_event_finish(&e);
 }
 
+static void on_ask(struct unpack *u, uint64_t id) {
+    struct egress_ask a;
+    unpack_egress_ask(u, &a);
+    if (!unpack_ok(u))
+        exit(4);
+    say(json_pack("{s:s,s:I,s:s,s:I,s:I,s:I,s:I}", "type", "ask", "number", (json_int_t)id, "id",
+                  a.sandbox, "tokens_in", (json_int_t)a.tokens_in, "tokens_out",
+                  (json_int_t)a.tokens_out, "cost_nusd", (json_int_t)a.cost_nusd, "least_nusd",
+                  (json_int_t)a.least_nusd));
+    free(a.sandbox);
+}
+
+static void on_spent(struct unpack *u, uint64_t id) {
+    struct egress_spent s;
+    unpack_egress_spent(u, &s);
+    if (!unpack_ok(u))
+        exit(4);
+    say(json_pack("{s:s,s:I,s:s,s:I,s:I,s:I,s:I,s:I,s:b}", "type", "spent", "number",
+                  (json_int_t)id, "id", s.sandbox, "input", (json_int_t)s.input, "output",
+                  (json_int_t)s.output, "cache_read", (json_int_t)s.cache_read, "cache_write",
+                  (json_int_t)s.cache_write, "cost_nusd", (json_int_t)s.cost_nusd, "estimated",
+                  (int)s.estimated));
+    free(s.sandbox);
+}
+
 static void on_frame(void *ctx, struct wire_frame *f) {
     struct unpack u;
     struct err err;
@@ -289,6 +353,12 @@ static void on_frame(void *ctx, struct wire_frame *f) {
         break;
     case EGRESS_EVENT:
         on_event(&u);
+        break;
+    case EGRESS_ASK:
+        on_ask(&u, f->id);
+        break;
+    case EGRESS_SPENT:
+        on_spent(&u, f->id);
         break;
     default:
         exit(4);

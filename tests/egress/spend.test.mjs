@@ -22,14 +22,14 @@ function outputOf(body) {
   return (limits.length > 0 ? Math.max(...limits) : 1e9) * Number(asked.n ?? 1);
 }
 
-async function start(t, { handler = () => {}, anthropic = {}, openai = {}, caps } = {}) {
+async function start(t, { handler = () => {}, anthropic = {}, openai = {}, caps, prices = PRICES, asks } = {}) {
   const server = await startServer(t, handler);
   const egress = await startEgress(t, { private: [`localhost:${server.port}`] });
   const routes = {
     claude: { url: `http://localhost:${server.port}`, api: 'anthropic', headers: { 'x-api-key': '${KEY}' }, models: ['claude-x'], ...anthropic },
     gpt: { url: `http://localhost:${server.port}/v1`, api: 'openai', headers: { authorization: 'Bearer ${KEY}' }, models: ['gpt-x'], ...openai },
   };
-  const port = await egress.open('a', { routes, prices: PRICES, caps }, { secrets: { KEY } });
+  const port = await egress.open('a', { routes, prices, caps, asks }, { secrets: { KEY } });
   server.billed = () => server.requests.reduce((sum, r) => sum + INPUT + outputOf(r.body), 0);
   const usage = () => egress.seen.findLast((l) => l.type === 'usage');
   return { server, egress, port, usage };
@@ -146,13 +146,54 @@ test('every spelling of how long an answer may get is bounded, or refused', asyn
   }
 });
 
-test('a server that says it used more than there is does not make the next request free', async (t) => {
-  // Times its price that is a little more than the largest number: a few thousandths of a dollar.
-  const lie = '{"usage":{"input_tokens":6148914691236518000,"output_tokens":1}}';
-  const { port } = await start(t, { caps: { cost_nusd: 1_000_000_000 }, handler: (request, response) => response.end(lie) });
-  assert.equal((await post(port, '/v1/messages', message())).status, 200);
-  const { status, text } = await post(port, '/v1/messages', message());
-  assert.equal(status, 429, text);
+// Usage that is none: nothing, texts, fractions, less than nothing, more than there is.
+const ODD = [null, {}, [], 'much', 7, { input_tokens: null, output_tokens: null }, { input_tokens: '900', output_tokens: '90' }, { input_tokens: 0.5, output_tokens: 1.5 },
+  { input_tokens: -900, output_tokens: -5 }, { input_tokens: 6148914691236518000, output_tokens: 1 }, { input_tokens: 1e300, output_tokens: 1 }, { input_tokens: true, output_tokens: [] },
+  { input_tokens: 0, output_tokens: 0 }, { input_tokens: 5, output_tokens: 5, cache_read_input_tokens: '1' }, { input_tokens: 5, output_tokens: 5, cache_creation: { ephemeral_1h_input_tokens: -1 } }];
+const asChat = (usage) => (usage && typeof usage === 'object' && !Array.isArray(usage) ? { prompt_tokens: usage.input_tokens, completion_tokens: usage.output_tokens, ...(usage.cache_read_input_tokens ?? usage.cache_creation ? { prompt_tokens_details: { cached_tokens: '1' } } : {}) } : usage);
+const whole = (usage) => JSON.stringify({ content: 'x'.repeat(400), usage });
+
+for (const usage of ODD)
+  test(`usage that is none is counted by our own estimate: ${JSON.stringify(usage)}`, async (t) => {
+    for (const [path, body, answer] of [
+      ['/v1/messages', message(), whole(usage)],
+      ['/v1/chat/completions', chat({ max_tokens: 100 }), whole(asChat(usage))],
+      ['/v1/messages', message({ stream: true }), event('message_start', { message: { usage } }) + event('content_block_delta', { delta: { text: 'x'.repeat(3000) } }) + event('message_delta', { delta: { stop_reason: 'end_turn' }, usage })],
+    ]) {
+      const handler = (request, response) => {
+        if (body.stream) response.setHeader('content-type', 'text/event-stream');
+        response.end(answer);
+      };
+      const text = 'hello '.repeat(100); // about 300 tokens
+      const { port, egress } = await start(t, { caps: { tokens: 3000 }, handler });
+      let last;
+      for (let i = 0; i < 12 && last !== 429; i += 1) last = (await post(port, path, { ...body, messages: [{ role: 'user', content: text }] })).status;
+      assert.equal(last, 429, `${path}: twelve calls passed`);
+      const told = await egress.wait((l) => l.type === 'usage' && l.tokens_in > 300);
+      assert.equal(told.estimated, true);
+    }
+  });
+
+test('what stays in the cache for an hour has a price of its own', async (t) => {
+  const prices = { 'claude-x': { ...PRICES['claude-x'], cache_write_1h: 6000 } };
+  const answers = [
+    [{ cache_creation_input_tokens: 1000, cache_creation: { ephemeral_5m_input_tokens: 400, ephemeral_1h_input_tokens: 600 } }, 10 * 3000 + 400 * 3750 + 600 * 6000 + 2 * 15000],
+    [{ cache_creation_input_tokens: 1000 }, 10 * 3000 + 1000 * 3750 + 2 * 15000],
+    [{ cache_creation: { ephemeral_1h_input_tokens: 50 } }, 10 * 3000 + 50 * 6000 + 2 * 15000],
+    [{ cache_creation_input_tokens: null, cache_creation: null }, 10 * 3000 + 2 * 15000],
+  ];
+  for (const [more, cost] of answers) {
+    const { egress, port } = await start(t, { prices, handler: (request, response) => response.end(whole({ input_tokens: 10, output_tokens: 2, ...more })) });
+    assert.equal((await post(port, '/v1/messages', message())).status, 200);
+    const told = await egress.wait((l) => l.type === 'usage' && l.cost_nusd > 0);
+    assert.deepEqual([told.cost_nusd, told.estimated], [cost, false], JSON.stringify(more));
+  }
+  // One that is left is paid as what it may have been.
+  const { egress, port, server } = await start(t, { prices, caps: { tokens: 100_000 } });
+  const cached = [{ role: 'user', content: [{ type: 'text', text: 'hello', cache_control: { type: 'ephemeral', ttl: '1h' } }] }];
+  await leave(port, '/v1/messages', message({ messages: cached }), () => until(() => server.requests.length === 1));
+  const told = await egress.wait((l) => l.type === 'usage' && l.cost_nusd > 0);
+  assert.equal(told.cost_nusd, told.tokens_in * 6000 + told.tokens_out * 15000);
 });
 
 test('texts and schemas that name a limit are the guest\'s own business', async (t) => {
@@ -283,4 +324,85 @@ test('what runs when the program is killed is paid for', async (t) => {
   assert.equal((await post(port, '/v1/messages', message({ max_tokens: 2000 }))).status, 200);
   assert.equal(server.requests.length, 2);
   assert.ok(server.billed() <= 3000 + 2 * INPUT, String(server.billed()));
+});
+
+test('a policy that asks lets no call out before the front has granted it', async (t) => {
+  const { server, egress, port } = await start(t, { asks: true, handler: (request, response) => response.end(whole({ input_tokens: 10, output_tokens: 2 })) });
+  const asked = (from) => egress.wait((l) => l.type === 'ask', from);
+  const first = post(port, '/v1/messages', message());
+  const one = await asked(0);
+  assert.deepEqual([one.id, one.tokens_out, one.cost_nusd], ['a', 100, one.tokens_in * 3750 + 100 * 15000]);
+  assert.equal(server.requests.length, 0);
+  egress.send({ cmd: 'grant', id: 'a', number: one.number });
+  assert.equal((await first).status, 200);
+  const spent = await egress.wait((l) => l.type === 'spent');
+  assert.deepEqual([spent.number, spent.input, spent.output, spent.cost_nusd, spent.estimated], [one.number, 10, 2, 10 * 3000 + 2 * 15000, false]);
+  // Less than it asked for: a shorter answer.
+  let from = egress.seen.length;
+  const second = post(port, '/v1/messages', message());
+  const two = await asked(from);
+  egress.send({ cmd: 'grant', id: 'a', number: two.number, tokens: two.tokens_in + 40, cost_nusd: two.cost_nusd - 70 * 15000 });
+  assert.equal((await second).status, 200);
+  assert.equal(outputOf(server.requests[1].body), 30);
+  // Refused: for good, or for now.
+  for (const [code, retry] of [['quota_exceeded', 'false'], ['rate_limited', undefined]]) {
+    from = egress.seen.length;
+    const third = post(port, '/v1/messages', message());
+    egress.send({ cmd: 'grant', id: 'a', number: (await asked(from)).number, code, message: 'no money' });
+    const refused = await third;
+    assert.deepEqual([refused.status, refused.json.error.message, refused.headers['x-should-retry'], refused.headers['retry-after']], [429, 'no money', retry, retry ? undefined : '1']);
+  }
+  // A guest that does not wait has spent nothing, and the front is told so.
+  from = egress.seen.length;
+  let number;
+  await leave(port, '/v1/messages', message(), async () => ({ number } = await asked(from)));
+  const none = await egress.wait((l) => l.type === 'spent' && l.number === number);
+  assert.deepEqual([none.input, none.output, none.cost_nusd], [0, 0, 0]);
+  egress.send({ cmd: 'grant', id: 'a', number }); // too late
+  assert.equal(server.requests.length, 2);
+  await egress.ok({ cmd: 'close', id: 'a' });
+});
+
+test('a guest that calls models without pause does not keep the ledger busy', async (t) => {
+  const { egress, port, server } = await start(t, { asks: true });
+  const from = egress.seen.length;
+  const sent = Array.from({ length: 120 }, () => post(port, '/v1/messages', message()).catch(() => undefined));
+  const refused = await Promise.any(sent.map(async (one) => {
+    const answer = await one;
+    assert.equal(answer?.status, 429);
+    return answer;
+  }));
+  assert.match(refused.json.error.message, /more than 10 times a second/);
+  assert.equal(refused.headers['retry-after'], '1');
+  assert.ok(egress.seen.slice(from).filter((l) => l.type === 'ask').length < 120);
+  assert.equal(server.requests.length, 0);
+  await egress.ok({ cmd: 'close', id: 'a' });
+  await Promise.all(sent);
+});
+
+test('a call that is refused after it was granted has spent nothing, and the front is told so by its number', async (t) => {
+  const { server, egress, port } = await start(t, { asks: true });
+  const reply = post(port, '/v1/chat/completions', chat({ n: 8, max_tokens: 100 }));
+  const { number, tokens_in: input } = await egress.wait((l) => l.type === 'ask');
+  egress.send({ cmd: 'grant', id: 'a', number, tokens: input + 4 });
+  assert.equal((await reply).headers['x-cay-egress'], 'refused');
+  const spent = await egress.wait((l) => l.type === 'spent');
+  assert.deepEqual([spent.number, spent.input, spent.output, spent.cost_nusd], [number, 0, 0, 0]);
+  assert.equal(server.requests.length, 0);
+});
+
+test('a call that waits for its grant does not outlive the policy it was judged by', async (t) => {
+  const { server, egress, port } = await start(t, { asks: true, handler: (request, response) => response.end('{}') });
+  const reply = post(port, '/v1/messages', message());
+  const { number } = await egress.wait((l) => l.type === 'ask');
+  const claude = { url: `http://localhost:${server.port}`, api: 'anthropic', headers: { 'x-api-key': '${KEY}' }, models: ['claude-y'] };
+  await egress.ok({ cmd: 'policy', id: 'a', policy: { routes: { claude }, prices: PRICES, asks: true }, secrets: { KEY } });
+  egress.send({ cmd: 'grant', id: 'a', number });
+  const { status, headers } = await reply;
+  assert.deepEqual([status, headers['retry-after']], [503, '1']);
+  const spent = await egress.wait((l) => l.type === 'spent');
+  assert.deepEqual([spent.number, spent.cost_nusd], [number, 0]);
+  const again = await post(port, '/v1/messages', message());
+  assert.equal(again.status, 403);
+  assert.equal(server.requests.length, 0);
 });

@@ -118,7 +118,7 @@ static const char *secret(void *ctx, const char *name) {
 
 static int parse_route(const char *name, const char *text, struct egress_route *r,
                        struct err *err) {
-    json_t *j = json_loads(text, 0, NULL);
+    json_t *j = json_loads(text, JSON_ALLOW_NUL, NULL);
     assert_non_null(j);
     int rc = egress_route_parse(name, j, secret, NULL, r, err);
     json_decref(j);
@@ -156,7 +156,8 @@ static void test_routes_are_read(void **state) {
         {"r", "{\"url\":\"https://x\",\"headers\":{\"a\":\"${NONE}\"}}", "secret NONE is not set"},
         {"r", "{\"url\":\"https://x\",\"headers\":{\"a\":\"${BAD}\"}}", "control character"},
         {"r", "{\"url\":\"https://x\",\"headers\":{\"a b\":\"c\"}}", "header field"},
-        {"r", "{\"url\":\"https://x\",\"headers\":{\"Host\":\"c\"}}", "header field"},
+        {"r", "{\"url\":\"https://x\",\"headers\":{\"Host\":\"c\"}}", "cannot be set"},
+        {"r", "{\"url\":\"https://x\",\"headers\":{\"a\":\"b\\u0000c\"}}", "on one line"},
         {"r", "{\"url\":\"https://x\",\"methods\":[\"get\"]}", "upper case"},
         {"r", "{\"url\":\"https://x\",\"paths\":[\"a\"]}", "begin with"},
         {"r", "{\"url\":\"https://x\",\"paths\":[\"/**/a\"]}", "end"},
@@ -176,6 +177,41 @@ static void test_routes_are_read(void **state) {
         if (!strstr(err.message, bad[i].says) || strstr(err.message, "s3cret"))
             fail_msg("%s: %s", bad[i].text, err.message);
     }
+}
+
+/* --- header fields --- */
+
+static bool test_egress_may_set(const char *name, const char *value) {
+    struct err err = {0};
+    return egress_header_check(name, value, &err) == 0;
+}
+
+static void test_a_header_has_the_bytes_of_a_token_and_one_line(void **state) {
+    (void)state;
+    char text[64];
+    assert_true(test_egress_may_set("x-a", ""));
+    assert_true(test_egress_may_set("x-a", "Bearer \xc3\xbc"));
+    assert_false(test_egress_may_set("", "x"));
+    for (int c = 1; c < 256; c++) {
+        bool letter = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        bool token = letter || strchr("!#$%&'*+-.^_`|~", c); /* RFC 9110, 5.6.2 */
+        (void)snprintf(text, sizeof(text), "%cx", c);
+        assert_int_equal(test_egress_may_set(text, "v"), token);
+        (void)snprintf(text, sizeof(text), "x%c", c);
+        assert_int_equal(test_egress_may_set(text, "v"), token);
+        /* Whatever stands between the words of a name that frames, it is that name. */
+        (void)snprintf(text, sizeof(text), "transfer%cENCODING", c);
+        assert_int_equal(test_egress_may_set(text, "v"), letter);
+        (void)snprintf(text, sizeof(text), "Proxy%canything", c);
+        assert_int_equal(test_egress_may_set(text, "v"), letter);
+        (void)snprintf(text, sizeof(text), "a%cb", c);
+        assert_int_equal(test_egress_may_set("x-a", text), c >= 0x20 && c != 0x7f);
+    }
+    /* Only those names, not all that begin or end as they do. */
+    assert_true(test_egress_may_set("upgrade-insecure-requests", "1"));
+    assert_true(test_egress_may_set("x-forwarded-host", "h"));
+    assert_true(test_egress_may_set("content-type", "text/plain"));
+    assert_true(test_egress_may_set("te2", "x"));
 }
 
 /* --- the wire --- */
@@ -436,6 +472,7 @@ int main(void) {
         PLAIN(test_bad_entries_say_what_is_wrong),
         PLAIN(test_rules_cover_what_they_say),
         PLAIN(test_routes_are_read),
+        PLAIN(test_a_header_has_the_bytes_of_a_token_and_one_line),
         PLAIN(test_a_policy_comes_back_from_the_wire),
         PLAIN(test_paths_have_one_spelling),
         PLAIN(test_patterns_match_within_their_segment),

@@ -13,6 +13,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/landlock.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +21,9 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 static const char *program, *weak_program;
@@ -37,7 +40,12 @@ struct attempt {
     int expect;
     const char *walls; /* without these it must end differently; NULL: the kernel's own rule */
     const char *base;  /* these are off in both runs, to look at the second line of defence */
+    const char *needs; /* a file that this kernel has if it has what is tried at all */
+    int landlock;      /* the version of Landlock that has the rule */
+    int since;         /* older kernels refuse it by a rule of their own: no wall to take away */
 };
+
+#define LINUX(major, minor) ((major)*1000 + (minor))
 
 #define SC  "seccomp"
 #define SCC "seccomp,caps,landlock"
@@ -49,7 +57,7 @@ static const struct attempt attempts[] = {
     {"remount", "", EPERM, SCC},
     {"umount", "", EPERM, SCC},
     {"pivot_root", "", EPERM, SCC},
-    {"chroot", "", EPERM, "seccomp,caps"},
+    {"chroot", "", EPERM, "caps"},
     {"fsopen", "", EPERM, "seccomp,caps"},
     {"open_tree", "", EPERM, "seccomp,caps"},
     {"move_mount", "", EPERM, SCC},
@@ -60,7 +68,7 @@ static const struct attempt attempts[] = {
     {"clone3", "", ENOSYS, SC},
     {"setns", "", EPERM, SCC},
     {"ptrace", "", EPERM, SC},
-    {"ptrace_init", "", EPERM, "seccomp,dumpable,uid"},
+    {"ptrace_init", "", EPERM, "seccomp,dumpable,uid,view"},
     {"vm_readv", "", EPERM, SC},
     {"vm_writev", "", EPERM, SC},
     {"keyctl", "", EPERM, SC},
@@ -69,7 +77,7 @@ static const struct attempt attempts[] = {
     {"userfaultfd", "", EPERM, SC},
     {"io_uring", "", EPERM, SC},
     {"perf", "", EPERM, SC},
-    {"handle", "", EPERM, SC},
+    {"handle", "", EPERM, SC, .since = LINUX(6, 18)},
     {"name_to_handle", "", EPERM, SC},
     {"init_module", "", EPERM, NULL},
     {"finit_module", "", EPERM, NULL},
@@ -103,12 +111,16 @@ static const struct attempt attempts[] = {
     {"tiocsti", "", EPERM, SC},
     {"tiocsti_high", "", EPERM, SC},
     {"raw", "", EPERM, NULL}, /* the network is the launcher's */
+    {"sockets", "", 0, NULL},
+    {"mptcp", "", EPROTONOSUPPORT, SC, .needs = "/proc/sys/net/mptcp/enabled"},
+    {"udplite", "", EPROTONOSUPPORT, SC, .needs = "/proc/net/udplite"},
+    {"sctp", "", EPERM, SC},
     {"packet", "", EAFNOSUPPORT, SC},
     {"vsock", "", EAFNOSUPPORT, SC},
     {"alg", "", EAFNOSUPPORT, NULL},
     {"netlink_audit", "", EPERM, SC},
     {"abstract", abstract_name, ECONNREFUSED, "net,landlock"},
-    {"abstract", abstract_name, EPERM, "landlock", .base = "net"},
+    {"abstract", abstract_name, EPERM, "landlock", .base = "net", .landlock = 6},
     {"loopback", port, ECONNREFUSED, "net"},
     {"metadata", "", ENETUNREACH, NULL},
     {"scm_rights", "", ENOTSOCK, NULL},
@@ -117,15 +129,16 @@ static const struct attempt attempts[] = {
     {"fds", "", 0, "close"},
     {"write", "/proc/sys/kernel/core_pattern", OR(EACCES, EROFS), NULL},
     {"write", "/proc/sys/kernel/ns_last_pid", OR(EACCES, EROFS), NULL},
-    {"write", "/proc/sysrq-trigger", OR(EACCES, ENOENT), NULL},
+    {"write", "/proc/sysrq-trigger", ENODEV, "mask", .needs = "/proc/sysrq-trigger"},
     {"write", "/proc/sys/net/ipv4/ping_group_range", OR(EROFS, EACCES), NULL},
-    {"read", "/proc/kcore", OR(ENOENT, EACCES), NULL},
+    {"pressure", "", EROFS, "mask", .needs = "/proc/pressure/memory"},
+    {"read", "/proc/kcore", ENODEV, "mask", .needs = "/proc/kcore"},
     {"read", "/proc/1/mem", ENOENT, "hidepid"},
-    {"read", "/proc/1/mem", EACCES, "dumpable,uid", .base = "hidepid"},
+    {"read", "/proc/1/mem", EACCES, "dumpable,uid,view", .base = "hidepid"},
     {"read", "/proc/1/environ", ENOENT, "hidepid"},
-    {"read", "/proc/1/environ", EACCES, "dumpable,uid", .base = "hidepid"},
+    {"read", "/proc/1/environ", EACCES, "dumpable,uid,view", .base = "hidepid"},
     {"write", "/proc/1/exe", ENOENT, "hidepid"},
-    {"read", "/proc/1/exe", EACCES, "dumpable,uid,landlock", .base = "hidepid"},
+    {"read", "/proc/1/exe", EACCES, "dumpable,uid,landlock,view", .base = "hidepid"},
     {"read", "/proc/1/root/etc/passwd", ENOENT, "hidepid"},
     {"write", "/proc/self/exe", ETXTBSY, NULL}, /* the probe's own file */
     {"read", "/dev/kvm", ENOENT, NULL},
@@ -219,6 +232,27 @@ static void join(char *out, size_t size, const char *a, const char *b) {
     (void)snprintf(out, size, "%s%s%s", a ? a : "", a && b ? "," : "", b ? b : "");
 }
 
+static bool has_file(const char *path) {
+    struct stat st;
+    return !path || stat(path, &st) == 0;
+}
+
+static int kernel_version(void) {
+    struct utsname u;
+    int major = 0, minor = 0;
+    if (uname(&u) < 0 || sscanf(u.release, "%d.%d", &major, &minor) != 2)
+        return 0;
+    return LINUX(major, minor);
+}
+
+static bool applies(const struct attempt *a, bool control) {
+    if (control && (!a->walls || kernel_version() < a->since))
+        return false;
+    return has_file(a->needs) &&
+           (a->landlock == 0 || syscall(SYS_landlock_create_ruleset, NULL, 0,
+                                        LANDLOCK_CREATE_RULESET_VERSION) >= a->landlock);
+}
+
 /* One launcher for each set of missing walls serves all attempts that want it. */
 static void run_with(const char *without, bool control) {
     struct client c;
@@ -227,7 +261,7 @@ static void run_with(const char *without, bool control) {
     for (size_t i = 0; i < ARRAY_LEN(attempts); i++) {
         const struct attempt *a = &attempts[i];
         char set[128];
-        if (control && !a->walls)
+        if (!applies(a, control))
             continue;
         join(set, sizeof(set), a->base, control ? a->walls : NULL);
         if (strcmp(set, without) != 0)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
+#include <linux/fs.h>
 #include <linux/if_packet.h>
 #include <linux/io_uring.h>
 #include <linux/keyctl.h>
@@ -14,6 +15,7 @@
 #include <linux/reboot.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,6 +29,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -35,11 +38,14 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char *arg = "";
+static int pairs;
+static long most_mib; /* that somebody is to notice; 0: nobody looks */
 
 static int result(long rc) {
     return rc < 0 ? errno : 0;
@@ -338,6 +344,32 @@ static int p_alg(void) {
 static int p_netlink_audit(void) {
     return result(socket(AF_NETLINK, SOCK_RAW, 9));
 }
+static int p_mptcp(void) {
+    return result(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 262));
+}
+static int p_udplite(void) {
+    return result(socket(AF_INET, SOCK_DGRAM, 136));
+}
+static int p_sctp(void) {
+    return result(socket(AF_INET, SOCK_SEQPACKET, 0));
+}
+static int p_sockets(void) {
+    static const int kinds[][3] = {{AF_INET, SOCK_STREAM, 0},
+                                   {AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP},
+                                   {AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, IPPROTO_UDP},
+                                   {AF_INET6, SOCK_DGRAM, 0},
+                                   {AF_UNIX, SOCK_SEQPACKET, 0},
+                                   {AF_NETLINK, SOCK_RAW, 0}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (socket(kinds[i][0], kinds[i][1], kinds[i][2]) < 0)
+            return errno;
+    return 0;
+}
+static int p_pressure(void) {
+    static const char trigger[] = "some 150000 1000000";
+    int fd = open("/proc/pressure/memory", O_RDWR);
+    return fd < 0 ? errno : result(write(fd, trigger, sizeof(trigger)));
+}
 static int p_abstract(void) {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     size_t n = strlen(arg);
@@ -376,11 +408,18 @@ static int p_scm_rights(void) {
 
 /* ---- files ---- */
 
+/* What is covered by /dev/null opens, and is no such device. */
+static int opened(int fd) {
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3))
+        return ENODEV;
+    return result(fd);
+}
 static int p_read(void) {
-    return result(open(arg, O_RDONLY));
+    return opened(open(arg, O_RDONLY));
 }
 static int p_write(void) {
-    return result(open(arg, O_WRONLY));
+    return opened(open(arg, O_WRONLY));
 }
 static int p_create(void) {
     return result(open(arg, O_WRONLY | O_CREAT, 0644));
@@ -605,6 +644,66 @@ static void hold_tcp(void) {
             total += k;
     }
 }
+/* What the kernel holds for a socket, in both directions. */
+static long held_by(int fd) {
+    uint32_t v[16] = {0};
+    socklen_t n = sizeof(v);
+    if (getsockopt(fd, SOL_SOCKET, 55 /* SO_MEMINFO */, v, &n) < 0)
+        return 0;
+    return (long)v[0] + v[5]; /* received and not read, sent and not acknowledged */
+}
+static void fill_socket(int fd) {
+    static char piece[60000];
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    /* A datagram that finds no room is dropped and not refused. */
+    int most = strcmp(arg, "udp") == 0 ? 16 : 4096;
+    for (int i = 0; i < most && write(fd, piece, sizeof(piece)) > 0; i++)
+        ;
+}
+static int pair_of(int type, int pair[2]) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    int l = socket(AF_INET, type, 0);
+    if (bind(l, (struct sockaddr *)&a, len) < 0 || getsockname(l, (struct sockaddr *)&a, &len) < 0)
+        return -1;
+    if (type == SOCK_STREAM && listen(l, 1) < 0)
+        return -1;
+    pair[0] = socket(AF_INET, type, 0);
+    if (connect(pair[0], (struct sockaddr *)&a, len) < 0)
+        return -1;
+    if (type == SOCK_STREAM) {
+        pair[1] = accept(l, NULL, NULL);
+        close(l);
+        return pair[1];
+    }
+    pair[1] = l;
+    if (getsockname(pair[0], (struct sockaddr *)&a, &len) < 0)
+        return -1;
+    return connect(l, (struct sockaddr *)&a, len);
+}
+/* Connected pairs whose both directions are full, and how much that is. */
+static int p_pairs(void) {
+    bool udp = strcmp(arg, "udp") == 0;
+    int n = pairs, pair[2], fds[4000], size = 1 << 20;
+    long total = 0;
+    for (int i = 0; i < n; i++) {
+        if (pair_of(udp ? SOCK_DGRAM : SOCK_STREAM, pair) < 0)
+            return errno;
+        for (int k = 0; k < 2; k++) {
+            if (udp)
+                setsockopt(pair[k], SOL_SOCKET, SO_RCVBUF, &size, sizeof(size));
+            fds[2 * i + k] = pair[k];
+        }
+        for (int k = 0; k < 2; k++)
+            fill_socket(pair[k]);
+    }
+    for (int i = 0; i < 2 * n; i++)
+        total += held_by(fds[i]);
+    if (most_mib > 0 && total >> 20 >= most_mib)
+        sleep(LONG_S); /* until it is noticed, however busy the machine is */
+    printf("mib=%ld\n", total >> 20);
+    return 0;
+}
 static int p_hold(void) {
     if (strcmp(arg, "memfd") == 0)
         hold_memfd(0);
@@ -698,6 +797,18 @@ static int p_inotify(void) {
     printf("instances=%d\n", n);
     return n == 4000 ? 0 : sys;
 }
+/* How many the whole machine has is for everybody. */
+static int p_terminals(void) {
+    enum { MANY = 1500 }; /* half of what there is for sandboxes: others have some meanwhile */
+    int n = 0;
+    while (n < MANY && open("/dev/ptmx", O_RDWR | O_NOCTTY) >= 0)
+        n++;
+    int sys = errno;
+    if (strcmp(arg, "stay") == 0)
+        return stay();
+    printf("terminals=%d\n", n);
+    return n == MANY ? 0 : sys;
+}
 /* 1 and not 0: a handler of the host that is fed by a pipe is started at 0. */
 static int p_core(void) {
     struct rlimit none = {0, 0}, have;
@@ -728,46 +839,245 @@ static int p_flood(void) {
     return 0;
 }
 
+/* ---- changing what may only be read ---- */
+
+/* Somebody beside it who may write: holds a file of the work folder open, and is there. */
+static int p_holder(void) {
+    char pid[16];
+    int fd = open("/work/f", O_RDWR);
+    if (fd < 0 || dup2(fd, 9) < 0 || chdir("/work") < 0)
+        return errno;
+    int to = open("/tmp/holder", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    if (write(to, pid, strlen(pid)) < 0)
+        return errno;
+    return stay();
+}
+static const char *in_arg(const char *name) {
+    static char paths[8][512];
+    static unsigned next;
+    char *p = paths[next++ % 8];
+    snprintf(p, 512, "%s/%s", arg, name);
+    return p;
+}
+/* A path of the holder's in /proc. */
+static const char *of_holder(const char *rest) {
+    static char path[256];
+    char pid[16] = "";
+    int fd = open("/tmp/holder", O_RDONLY);
+    if (fd < 0 || read(fd, pid, sizeof(pid) - 1) <= 0)
+        return "/nowhere";
+    close(fd);
+    snprintf(path, sizeof(path), "/proc/%s/%s", pid, rest);
+    return path;
+}
+static const char *own_fd(int fd) {
+    static char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    return path;
+}
+static bool opens(const char *path, int flags) {
+    int fd = open(path, flags, 0644);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+static bool w_open(void) {
+    return opens(in_arg("f"), O_WRONLY) || opens(in_arg("f"), O_RDWR | O_APPEND);
+}
+static bool w_truncate_open(void) {
+    return opens(in_arg("f"), O_RDONLY | O_TRUNC);
+}
+static bool w_truncate(void) {
+    return truncate(in_arg("f"), 1) == 0;
+}
+static bool w_create(void) {
+    return opens(in_arg("new"), O_WRONLY | O_CREAT) || opens(arg, O_RDWR | O_TMPFILE);
+}
+static bool w_chmod(void) {
+    return chmod(in_arg("f"), 0600) == 0 || chmod(arg, 0700) == 0;
+}
+static bool w_fchmod(void) {
+    int fd = open(in_arg("f"), O_RDONLY), dir = open(arg, O_RDONLY);
+    return fchmod(fd, 0640) == 0 || fchmod(dir, 0711) == 0 || chmod(own_fd(fd), 0600) == 0;
+}
+static bool w_chmod_cwd(void) {
+    return chdir(arg) == 0 && (chmod("/proc/self/cwd/f", 0600) == 0 || chmod("f", 0600) == 0);
+}
+static bool w_chown(void) {
+    return chown(in_arg("f"), (uid_t)-1, getgid()) == 0;
+}
+static bool w_times(void) {
+    struct timespec t[2] = {{1, 0}, {1, 0}};
+    int fd = open(in_arg("f"), O_RDONLY);
+    return utimensat(AT_FDCWD, in_arg("f"), t, 0) == 0 || futimens(fd, t) == 0 ||
+           utimensat(AT_FDCWD, in_arg("f"), NULL, 0) == 0;
+}
+static bool w_xattr(void) {
+    int fd = open(in_arg("f"), O_RDONLY);
+    if (setxattr(in_arg("f"), "user.x", "1", 1, 0) == 0 || fsetxattr(fd, "user.x", "1", 1, 0) == 0)
+        return true;
+    return errno != EROFS && errno != ENOTSUP && errno != EACCES && errno != EPERM;
+}
+static bool w_flags(void) {
+    int fd = open(in_arg("f"), O_RDONLY), flags = 0;
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) < 0)
+        return false;
+    flags |= FS_NODUMP_FL;
+    return ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0;
+}
+static bool w_unlink(void) {
+    return unlink(in_arg("gone")) == 0 || rmdir(in_arg("d")) == 0;
+}
+static bool w_rename(void) {
+    return rename(in_arg("f"), in_arg("g")) == 0 || rename(in_arg("f"), "/tmp/taken") == 0;
+}
+static bool w_put(void) {
+    close(open("/tmp/put", O_WRONLY | O_CREAT, 0644));
+    return rename("/tmp/put", in_arg("put")) == 0 || link("/tmp/put", in_arg("put")) == 0;
+}
+static bool w_link(void) {
+    return link(in_arg("f"), in_arg("l")) == 0 || link(in_arg("f"), "/tmp/l") == 0 ||
+           linkat(open(in_arg("f"), O_RDONLY), "", AT_FDCWD, "/tmp/l", AT_EMPTY_PATH) == 0 ||
+           symlink("x", in_arg("s")) == 0;
+}
+static bool w_mkdir(void) {
+    return mkdir(in_arg("e"), 0755) == 0 || mknod(in_arg("p"), S_IFIFO | 0644, 0) == 0;
+}
+static bool w_bind(void) {
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/sock", arg);
+    return bind(socket(AF_UNIX, SOCK_STREAM, 0), (struct sockaddr *)&a, sizeof(a)) == 0;
+}
+static bool w_own_fd(void) {
+    int fd = open(in_arg("f"), O_RDONLY), path = open(in_arg("f"), O_PATH);
+    return opens(own_fd(fd), O_RDWR) || opens(own_fd(path), O_WRONLY) ||
+           opens(own_fd(fd), O_RDONLY | O_TRUNC);
+}
+static bool w_map(void) {
+    int fd = open(in_arg("f"), O_RDONLY);
+    if (mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) != MAP_FAILED)
+        return true;
+    void *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+    return p != MAP_FAILED && mprotect(p, 4096, PROT_READ | PROT_WRITE) == 0;
+}
+static bool w_allocate(void) {
+    int fd = open(in_arg("f"), O_RDONLY), from = open("/proc/self/exe", O_RDONLY);
+    return fallocate(fd, 0, 0, 4096) == 0 || ftruncate(fd, 0) == 0 ||
+           syscall(SYS_copy_file_range, from, NULL, fd, NULL, 16, 0) > 0 ||
+           sendfile(fd, from, NULL, 16) > 0;
+}
+static bool w_holder_root(void) {
+    return opens(of_holder("root/work/f"), O_RDWR) || opens(of_holder("cwd/f"), O_RDWR) ||
+           chmod(of_holder("root/work/f"), 0600) == 0 || chmod(of_holder("cwd/f"), 0600) == 0 ||
+           truncate(of_holder("root/work/f"), 0) == 0 ||
+           (chdir(of_holder("cwd")) == 0 && chmod("f", 0600) == 0);
+}
+static bool w_holder_fd(void) {
+    return opens(of_holder("fd/9"), O_RDWR) || opens(of_holder("fd/9"), O_RDONLY | O_TRUNC) ||
+           chmod(of_holder("fd/9"), 0600) == 0;
+}
+static bool w_holder_memory(void) {
+    char pid[16] = "";
+    int fd = open("/tmp/holder", O_RDONLY);
+    ssize_t n = read(fd, pid, sizeof(pid) - 1);
+    pid_t holder = n > 0 ? (pid_t)strtol(pid, NULL, 10) : -1;
+    long pidfd = syscall(SYS_pidfd_open, holder, 0);
+    return opens(of_holder("mem"), O_RDWR) || ptrace(PTRACE_ATTACH, holder, 0, 0) == 0 ||
+           syscall(SYS_pidfd_getfd, pidfd, 9, 0) >= 0;
+}
+static bool w_namespace(void) {
+    int fd = open(of_holder("ns/mnt"), O_RDONLY);
+    return syscall(SYS_setns, fd, 0) == 0 || unshare(CLONE_NEWNS) == 0 ||
+           unshare(CLONE_NEWUSER) == 0;
+}
+static bool w_mount(void) {
+    char attr[32] = {0};
+    attr[8] = 1; /* clear MOUNT_ATTR_RDONLY */
+    return mount(NULL, arg, NULL, MS_REMOUNT | MS_BIND, NULL) == 0 ||
+           umount2(arg, MNT_DETACH) == 0 || mount("/tmp", arg, NULL, MS_BIND, NULL) == 0 ||
+           syscall(SYS_mount_setattr, AT_FDCWD, arg, 0, attr, sizeof(attr)) == 0 ||
+           syscall(SYS_open_tree, AT_FDCWD, arg, 1) >= 0;
+}
+static bool w_root(void) {
+    char path[512];
+    snprintf(path, sizeof(path), "/../../..%s/f", arg);
+    return chroot("/tmp") == 0 || opens(path, O_WRONLY) || chmod(path, 0600) == 0 ||
+           (chdir("/..") == 0 && chmod(in_arg("f") + 1, 0600) == 0) ||
+           opens("/m/work/f", O_WRONLY) || opens("/proc/1/root/work/f", O_WRONLY);
+}
+
+#define W(name)                                                                                    \
+    { #name, w_##name }
+/* Every way to change something in the folder: the names of those that work. */
+static int p_change(void) {
+    static const struct {
+        const char *name;
+        bool (*works)(void);
+    } ways[] = {
+        W(open),      W(truncate_open), W(truncate),  W(create), W(chmod), W(fchmod),
+        W(chmod_cwd), W(chown),         W(times),     W(xattr),  W(flags), W(unlink),
+        W(rename),    W(put),           W(link),      W(mkdir),  W(bind),  W(own_fd),
+        W(map),       W(allocate),      W(namespace), W(mount),  W(root),  W(holder_root),
+        W(holder_fd), W(holder_memory),
+    };
+    int n = 0;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+        if (ways[i].works()) {
+            printf("%s ", ways[i].name);
+            n++;
+        }
+    printf("\n");
+    return n;
+}
+
 #define P(name)                                                                                    \
     { #name, p_##name }
 static const struct {
     const char *name;
     int (*run)(void);
 } probes[] = {
-    P(mount),        P(remount),        P(umount),
-    P(pivot_root),   P(chroot),         P(fsopen),
-    P(open_tree),    P(move_mount),     P(mount_setattr),
-    P(unshare_user), P(unshare_net),    P(clone_newuser),
-    P(clone3),       P(setns),          P(ptrace),
-    P(ptrace_init),  P(vm_readv),       P(vm_writev),
-    P(keyctl),       P(add_key),        P(bpf),
-    P(userfaultfd),  P(io_uring),       P(perf),
-    P(handle),       P(name_to_handle), P(init_module),
-    P(finit_module), P(delete_module),  P(kexec),
-    P(reboot),       P(settimeofday),   P(clock_settime),
-    P(sethostname),  P(mknod),          P(mknod_fifo),
-    P(iopl),         P(ioperm),         P(setuid0),
-    P(setuid_init),  P(personality),    P(pidfd_getfd),
-    P(kcmp),         P(prlimit_init),   P(syslog),
-    P(swapon),       P(acct),           P(fanotify),
-    P(mbind),        P(syncfs),         P(raise_caps),
-    P(no_new_privs), P(bounding),       P(x32),
-    P(int80),        P(tiocsti),        P(tiocsti_high),
-    P(raw),          P(packet),         P(vsock),
-    P(alg),          P(netlink_audit),  P(abstract),
-    P(loopback),     P(metadata),       P(scm_rights),
-    P(read),         P(write),          P(create),
-    P(suid),         P(suid_open),      P(suid_temp),
-    P(chmod_suid),   P(kill),           P(kill_init),
-    P(stop_next),    P(lease),          P(in_flight),
-    P(fds),          P(forks),          P(memory),
-    P(memory_many),  P(hold),           P(shares),
-    P(disk),         P(inodes),         P(open_files),
-    P(inotify),      P(core),           P(sparse),
+    P(mount),         P(remount),        P(umount),
+    P(pivot_root),    P(chroot),         P(fsopen),
+    P(open_tree),     P(move_mount),     P(mount_setattr),
+    P(unshare_user),  P(unshare_net),    P(clone_newuser),
+    P(clone3),        P(setns),          P(ptrace),
+    P(ptrace_init),   P(vm_readv),       P(vm_writev),
+    P(keyctl),        P(add_key),        P(bpf),
+    P(userfaultfd),   P(io_uring),       P(perf),
+    P(handle),        P(name_to_handle), P(init_module),
+    P(finit_module),  P(delete_module),  P(kexec),
+    P(reboot),        P(settimeofday),   P(clock_settime),
+    P(sethostname),   P(mknod),          P(mknod_fifo),
+    P(iopl),          P(ioperm),         P(setuid0),
+    P(setuid_init),   P(personality),    P(pidfd_getfd),
+    P(kcmp),          P(prlimit_init),   P(syslog),
+    P(swapon),        P(acct),           P(fanotify),
+    P(mbind),         P(syncfs),         P(raise_caps),
+    P(no_new_privs),  P(bounding),       P(x32),
+    P(int80),         P(tiocsti),        P(tiocsti_high),
+    P(holder),        P(change),         P(mptcp),
+    P(udplite),       P(sctp),           P(sockets),
+    P(pressure),      P(terminals),      P(raw),
+    P(packet),        P(vsock),          P(alg),
+    P(netlink_audit), P(abstract),       P(loopback),
+    P(metadata),      P(scm_rights),     P(read),
+    P(write),         P(create),         P(suid),
+    P(suid_open),     P(suid_temp),      P(chmod_suid),
+    P(kill),          P(kill_init),      P(stop_next),
+    P(lease),         P(in_flight),      P(fds),
+    P(forks),         P(memory),         P(memory_many),
+    P(hold),          P(pairs),          P(shares),
+    P(disk),          P(inodes),         P(open_files),
+    P(inotify),       P(core),           P(sparse),
     P(flood),
 };
 
 int main(int argc, char **argv) {
+    if (argc > 3)
+        pairs = (int)strtol(argv[3], NULL, 10);
+    if (argc > 4)
+        most_mib = strtol(argv[4], NULL, 10);
     if (argc > 2)
         arg = argv[2];
     for (size_t i = 0; argc > 1 && i < sizeof(probes) / sizeof(probes[0]); i++)

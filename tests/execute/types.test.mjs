@@ -47,7 +47,7 @@ async function record(t) {
     { status: 400, error: 'no' },
     { ...say('x'), usage: { input_tokens: 10_000_000, output_tokens: 1 } },
   ]);
-  const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [authority] } } });
+  const cay = await withCay(t, { env: model.env, config: { sandboxes: { private: [authority], allow: [`tcp://${authority}`] } } });
   const answers = [];
   for (const options of [{}, { max_turns: 1 }, {}, { max_budget_usd: 0.01 }]) answers.push(await post(cay, { prompt: 'x', options }));
   const demo = await withCay(t);

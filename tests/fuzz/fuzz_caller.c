@@ -3,7 +3,7 @@
  * where the field names another, and who wrote nonsense is not on this machine. */
 
 #include "base/cleanup.h"
-#include "front/caller.h"
+#include "front/common/caller.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct coder_reply r;
     struct err err;
     const char *text = (const char *)data;
-    if (reply_parse(text, size, &r, &err) < 0)
+    if (coder_reply_parse(text, size, &r, &err) < 0)
         return 0;
     /* Stricter than the parser in nothing: the text alone is valid JSON. */
     if (!json_is_valid(text, size) || !json_is_object(r.json))
@@ -30,6 +30,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (json_string_length(cut) > CODER_TEXT_MAX)
         abort();
     json_decref(cut);
-    reply_finish(&r);
+    coder_reply_finish(&r);
     return 0;
 }

@@ -42,6 +42,9 @@ UNPACKED(egress_config, egress_config_finish(&m))
 UNPACKED(egress_policy, egress_policy_finish(&m))
 UNPACKED(egress_event, egress_event_finish(&m))
 UNPACKED(egress_usage, egress_usage_finish(&m))
+UNPACKED(egress_ask, free(m.sandbox))
+UNPACKED(egress_grant, egress_grant_finish(&m))
+UNPACKED(egress_spent, free(m.sandbox))
 
 static bool again_error(const void *data, size_t len, struct buf *out) {
     struct err err;
@@ -78,6 +81,7 @@ static const again_fn messages[] = {
     again_sandbox_exec,   again_sandbox_exit, again_sandbox_stat,     again_egress_config,
     again_egress_policy,  again_egress_event, again_egress_usage,     again_error,
     again_facet_open,     again_facet_opened, again_facet_grant,      again_facet_stats,
+    again_egress_ask,     again_egress_grant, again_egress_spent,
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -36,7 +36,7 @@ static struct {
     void *compile_ctx;
     bool compile_later;
     /* The pool. */
-    const struct isolate_callbacks *watch;
+    const struct pool_isolate_callbacks *watch;
     void *watch_ctx;
     pool_taken taken;
     void *taken_ctx;
@@ -111,25 +111,26 @@ void pool_cancel(struct pool_ticket *t) {
         w.taken = NULL;
 }
 
-void isolate_watch(struct pool_isolate *i, const struct isolate_callbacks *callbacks, void *ctx) {
+void pool_isolate_watch(struct pool_isolate *i, const struct pool_isolate_callbacks *callbacks,
+                        void *ctx) {
     (void)i;
     w.watch = callbacks;
     w.watch_ctx = ctx;
 }
 
-bool isolate_send(struct pool_isolate *i, const struct wire_out *out) {
+bool pool_isolate_send(struct pool_isolate *i, const struct wire_out *out) {
     (void)out;
     if (!i || !w.watch)
         abort(); /* to one that it has not, or has given back */
     return !w.refuse;
 }
 
-void isolate_idle(struct pool_isolate *i) {
+void pool_isolate_idle(struct pool_isolate *i) {
     (void)i;
 }
 
-int isolate_work(struct pool_isolate *i, const struct pool_want *want,
-                 struct pool_ticket **ret_ticket, struct err *err) {
+int pool_isolate_work(struct pool_isolate *i, const struct pool_want *want,
+                      struct pool_ticket **ret_ticket, struct err *err) {
     (void)i;
     if (w.refuse)
         return err_set(err, ERR_RATE, "too many wait");
@@ -139,32 +140,41 @@ int isolate_work(struct pool_isolate *i, const struct pool_want *want,
     return 0;
 }
 
-int64_t isolate_cpu_ns(const struct pool_isolate *i) {
+int64_t pool_isolate_cpu_ns(const struct pool_isolate *i) {
     (void)i;
     return 1000;
 }
 
-int64_t isolate_allow(struct pool_isolate *i, size_t calls) {
+int64_t pool_isolate_allow(struct pool_isolate *i, size_t calls) {
     (void)i;
     (void)calls;
     return 0;
 }
 
-void isolate_kill(struct pool_isolate *i) {
+void pool_isolate_end(struct pool_isolate *i) {
+    if (!i)
+        abort();
+}
+
+void pool_isolate_ask(struct pool_isolate *i) {
+    (void)i;
+}
+
+void pool_isolate_kill(struct pool_isolate *i) {
     if (!i)
         abort();
     w.killed = true;
 }
 
-void isolate_release(struct pool_isolate *i) {
+void pool_isolate_release(struct pool_isolate *i) {
     if (!i || !w.isolate_out)
         abort(); /* twice */
     w.watch = NULL;
     w.isolate_out = false;
 }
 
-void isolate_rest(struct pool_isolate *i) {
-    isolate_release(i);
+void pool_isolate_rest(struct pool_isolate *i) {
+    pool_isolate_release(i);
 }
 
 struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
@@ -281,10 +291,10 @@ static void say(uint16_t type, uint64_t id, const void *data, size_t len) {
 }
 
 static void step_frame(void) {
-    static const uint16_t types[] = {ISOLATE_LOG,  ISOLATE_RESULT,   ISOLATE_ERROR,
-                                     ISOLATE_DONE, ISOLATE_RESPONSE, ISOLATE_RESET_READY,
-                                     ISOLATE_BODY, ISOLATE_ENDING,   ISOLATE_TAKEN,
-                                     ISOLATE_RUN,  ISOLATE_CALL,     0xffff};
+    static const uint16_t types[] = {
+        ISOLATE_LOG,         ISOLATE_RESULT, ISOLATE_ERROR,  ISOLATE_DONE,  ISOLATE_RESPONSE,
+        ISOLATE_RESET_READY, ISOLATE_BODY,   ISOLATE_ENDING, ISOLATE_TAKEN, ISOLATE_RUN,
+        ISOLATE_CALL,        0xffff,         ISOLATE_USED};
     const char *data;
     uint16_t type = types[next_byte() % ARRAY_LEN(types)];
     uint64_t id = next_byte();
@@ -344,8 +354,8 @@ static void step_input(void) {
 }
 
 static void step_end(void) {
-    struct isolate_end end = {
-        .known = next_byte() & 1, .wait_status = next_byte() << 8 | next_byte(), .own_rss_kib = 7};
+    struct pool_isolate_end end = {
+        .known = next_byte() & 1, .wait_status = next_byte() << 8 | next_byte(), .own_kib = 7};
     if (w.watch)
         w.watch->on_end(w.watch_ctx, &end);
 }

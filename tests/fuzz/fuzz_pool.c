@@ -145,7 +145,7 @@ static void on_frame(void *ctx, struct wire_frame *frame) {
         abort();
 }
 
-static void on_end(void *ctx, const struct isolate_end *end) {
+static void on_end(void *ctx, const struct pool_isolate_end *end) {
     struct user *u = ctx;
     (void)end;
     if (!u->isolate || u->ended)
@@ -154,10 +154,10 @@ static void on_end(void *ctx, const struct isolate_end *end) {
 }
 
 static void own(struct user *u, struct pool_isolate *isolate) {
-    static const struct isolate_callbacks callbacks = {.on_frame = on_frame, .on_end = on_end};
+    static const struct pool_isolate_callbacks callbacks = {.on_frame = on_frame, .on_end = on_end};
     u->isolate = isolate;
     u->idle = false;
-    isolate_watch(isolate, &callbacks, u);
+    pool_isolate_watch(isolate, &callbacks, u);
 }
 
 static void on_taken(void *ctx, struct pool_isolate *isolate, const struct err *err) {
@@ -208,7 +208,7 @@ static void step_idle(void) {
     struct user *u = some_user();
     if (!u->isolate || u->ended || u->idle || u->ticket || w.reset)
         return;
-    isolate_idle(u->isolate);
+    pool_isolate_idle(u->isolate);
     u->idle = true;
 }
 
@@ -218,7 +218,7 @@ static void step_work(void) {
     if (!u->isolate || u->ended || !u->idle || u->ticket)
         return;
     struct pool_want want = want_of(u);
-    if (isolate_work(u->isolate, &want, &u->ticket, &err) == 0 && !u->ticket)
+    if (pool_isolate_work(u->isolate, &want, &u->ticket, &err) == 0 && !u->ticket)
         u->idle = false;
 }
 
@@ -231,19 +231,19 @@ static void let_go(struct user *u, void (*give)(struct pool_isolate *i)) {
 }
 
 static void step_release(void) {
-    let_go(some_user(), isolate_release);
+    let_go(some_user(), pool_isolate_release);
 }
 
 static void step_rest(void) {
     struct user *u = some_user();
     if (w.reset && !u->ended)
-        let_go(u, isolate_rest);
+        let_go(u, pool_isolate_rest);
 }
 
 static void step_kill(void) {
     struct user *u = some_user();
     if (u->isolate && !u->ended)
-        isolate_kill(u->isolate);
+        pool_isolate_kill(u->isolate);
 }
 
 static struct keeper *some_keeper(void) {
@@ -287,7 +287,7 @@ static void step_exited(void) {
     buf_init(&b, 64);
     pack_u32(&b, how & 15);
     pack_u32(&b, how);
-    for (int i = 0; i < (how & 16 ? 4 : 5); i++)
+    for (int i = 0; i < (how & 16 ? 5 : 6); i++)
         pack_u64(&b, UINT64_MAX - how);
     say(k, ISOLATE_EXITED, &b, false);
 }
@@ -356,7 +356,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     while (at_ < end_)
         steps[next_byte() % ARRAY_LEN(steps)]();
     for (size_t i = 0; i < USERS_MAX; i++)
-        let_go(&w.users[i], isolate_release);
+        let_go(&w.users[i], pool_isolate_release);
     bool stopped = false;
     pool_stop(w.pool, on_stopped, &stopped);
     for (int i = 0; i < 8 && !stopped; i++)

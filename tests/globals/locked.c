@@ -4,6 +4,7 @@
 
 #include "engine.h"
 
+#include <errno.h>
 #include <seccomp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +14,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const int allowed[] = {SCMP_SYS(read),      SCMP_SYS(write),        SCMP_SYS(futex),
-                              SCMP_SYS(munmap),    SCMP_SYS(madvise),      SCMP_SYS(pread64),
-                              SCMP_SYS(brk),       SCMP_SYS(mremap),       SCMP_SYS(clock_gettime),
-                              SCMP_SYS(getrusage), SCMP_SYS(rt_sigreturn), SCMP_SYS(sched_yield),
-                              SCMP_SYS(poll),      SCMP_SYS(getrandom),    SCMP_SYS(exit_group)};
+static const int allowed[] = {
+    SCMP_SYS(read),           SCMP_SYS(write),     SCMP_SYS(futex),        SCMP_SYS(munmap),
+    SCMP_SYS(madvise),        SCMP_SYS(pread64),   SCMP_SYS(brk),          SCMP_SYS(mremap),
+    SCMP_SYS(clock_gettime),  SCMP_SYS(getrusage), SCMP_SYS(rt_sigreturn), SCMP_SYS(sched_yield),
+    SCMP_SYS(poll),           SCMP_SYS(getrandom), SCMP_SYS(exit_group),   SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(timerfd_settime)};
 
 static void lock_down(void) {
     scmp_filter_ctx f = seccomp_init(SCMP_ACT_KILL_PROCESS);
     int rc = f ? 0 : -1;
     for (size_t i = 0; rc == 0 && i < sizeof allowed / sizeof *allowed; i++)
         rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, allowed[i], 0);
+    if (rc == 0)
+        rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EINVAL), SCMP_SYS(prctl), 1,
+                              SCMP_A0(SCMP_CMP_EQ, PR_SET_VMA));
     const int mapping[] = {SCMP_SYS(mmap), SCMP_SYS(mprotect)};
     for (size_t i = 0; rc == 0 && i < 2; i++)
         rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, mapping[i], 1,

@@ -39,6 +39,7 @@ static void on_frame(struct front *f, struct wire_frame *m) {
         e.max_rss_kib = unpack_u64(&u);
         e.minor_faults = unpack_u64(&u);
         e.base_rss_kib = unpack_u64(&u);
+        e.shared_kib = unpack_u64(&u);
         NEED(unpack_ok(&u), "malformed EXITED");
         f->exits[f->nexits++ % ARRAY_LEN(f->exits)] = e;
     } else if (m->type == ISOLATE_FEATURES) {

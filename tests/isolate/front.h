@@ -22,6 +22,7 @@ struct front {
         uint64_t max_rss_kib;
         uint64_t minor_faults;
         uint64_t base_rss_kib;
+        uint64_t shared_kib;
     } exits[4096];
     size_t nexits;
 };

@@ -39,13 +39,14 @@ export function tempDir(t) {
 }
 
 /** Runs `cay ARGS...` to its end: {code, signal, stdout, stderr}. */
-export async function runCay(args, { env, cwd, build = buildDir, timeout = 20_000 * slow } = {}) {
+export async function runCay(args, { env, cwd, build = buildDir, timeout = 60_000 * slow } = {}) {
   try {
     const done = await promisify(execFile)(join(build, 'cay'), args, {
       // LeakSanitizer cannot look into a process that forbids to be traced.
       env: environment({ ...leakless(), ...env }),
       cwd,
       timeout,
+      maxBuffer: 64 << 20,
     });
     return { code: 0, signal: null, ...done };
   } catch (error) {
@@ -100,7 +101,7 @@ class Program {
   }
 
   /** Waits for a line of standard output. */
-  async line(pattern, ms = 20_000 * slow) {
+  async line(pattern, ms = 60_000 * slow) {
     const until = Date.now() + ms;
     for (;;) {
       const found = pattern.exec(this.out);
@@ -119,7 +120,7 @@ class Program {
   }
 
   /** Ends it as an operator would; fails if it does not end well. */
-  async stop(ms = 15_000 * slow) {
+  async stop(ms = 60_000 * slow) {
     if (this.isRunning()) {
       this.child.kill('SIGTERM');
       const timer = setTimeout(() => this.child.kill('SIGKILL'), ms);
@@ -257,8 +258,9 @@ export const isAlive = (pid) => /^State:\t[^ZX]/m.test(procText(pid, 'status'));
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Waits until `check` gives something true. */
-export async function until(check, what = 'it', ms = 10_000 * slow) {
+/** Waits until `check` gives something true. How long that takes depends on what else the machine does; the limit is for
+ * what never comes. */
+export async function until(check, what = 'it', ms = 60_000 * slow) {
   const end = Date.now() + ms;
   for (;;) {
     const value = await check();

@@ -5,7 +5,7 @@ import { existsSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { request, sleep, slow, startCay, tempDir, until } from './cay.mjs';
+import { bearer, createKey, request, sleep, slow, startCay, tempDir, until } from './cay.mjs';
 import { startMock } from './mock.mjs';
 
 /** The launcher has others of its name below it: what binds, what cleans up, and the first process of each sandbox. */
@@ -44,7 +44,8 @@ const program = (n) => `export default async (env) => {
 /** Task n: what it is, and whether its result is right. */
 const bodies = {
   run: (n) => [{ code: program(n), env: { db: { $facet: `chaos${n % 7}` } } }, (t) => t.result.result === n],
-  code: (n) => [{ command: `sleep 0.${n % 5}; echo task ${n} > made` }, (t) => t.result.diff.includes(`+task ${n}\n`)],
+  code: (n) => [{ command: `sleep 0.${n % 5}; echo task ${n} > made` }, (t) => t.result.detail.diff.includes(`+task ${n}\n`)],
+  'code by its model': (n) => [{ spec: `Say hello to task ${n}`, max_steps: 4 }, (t) => JSON.stringify(t.result).includes('Hello from the model')],
   execute: (n) => [{ task: `Say hello to task ${n}` }, (t) => JSON.stringify(t.result).includes('Hello from the model')],
   'execute/sdk': (n) => [{ prompt: `Say hello to task ${n}` }, (t) => JSON.stringify(t.result).includes('Hello from the model')],
   'claude-code': (n) => [{ spec: `Say hello to task ${n}`, max_steps: 4 }, (t) => JSON.stringify(t.result).includes('Hello from the model')],
@@ -72,7 +73,7 @@ function family(front, seen) {
   return all.filter((p) => pids.has(p.pid));
 }
 
-/** A receiver that is down, slow or in a bad mood now and then. */
+/** A receiver that is down, slow or in a bad mood now and then; at most twice for a message, since a fourth try comes after minutes. */
 async function startReceiver() {
   const got = [];
   const server = createServer((req, res) => {
@@ -81,7 +82,8 @@ async function startReceiver() {
     req.on('end', async () => {
       const mood = got.length % 11;
       const { data } = JSON.parse(body);
-      const status = mood === 3 ? 503 : mood === 7 ? 0 : 204;
+      const failed = got.filter((m) => m.task === data.id && m.status !== 204).length;
+      const status = failed >= 2 ? 204 : mood === 3 ? 503 : mood === 7 ? 0 : 204;
       got.push({ id: req.headers['webhook-id'], task: data.id, state: data.state, status });
       if (mood === 5) await sleep(200);
       if (status === 0) return req.socket.destroy();
@@ -105,10 +107,12 @@ function leftOnDisk(dataDir) {
  *   kinds   the programs to be killed, one after the other
  *   pause   the longest time between two of them, in milliseconds
  *   limit   until when all must have ended
+ *   usd     what the key of the tasks may spend in a day; 0: there is no key, and no limit
+ *   scarce  it is so little that calls wait for what others hold
  */
-export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute/sdk'], claude = 0, kinds, pause = 800, limit = 120_000 * slow, say = () => {} }) {
+export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute/sdk'], claude = 0, kinds, pause = 800, limit = 120_000 * slow, usd = 0, scarce = false, say = () => {} }) {
   const ends = [];
-  const { mock, url } = await startMock({ after: (f) => ends.push(f) });
+  const { mock, url } = await startMock({ after: (f) => ends.push(f) }, { delay: scarce ? 2000 : 0 });
   mock.on({ predicate: () => true }, { content: '{"done":true,"summary":"Hello from the model."}' }); // as cay-coder wants it
   const hook = await startReceiver();
   const folder = tempDir(null);
@@ -130,18 +134,20 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
   const list = [];
   const killed = {};
   let cay = await start();
+  const key = usd > 0 ? await createKey(dataDir, { name: 'chaos', more: ['--usd-per-day', String(usd)] }) : null;
+  const own = key ? bearer(key.text) : {};
   const submit = async (n) => {
     const type = n < claude && claudeAt ? 'claude-code' : types[n % types.length];
     const [input, isRight] = bodies[type](n);
-    const body = JSON.stringify({ type, input, max_attempts: 10, webhook: { url: hook.url, secret } });
+    const body = JSON.stringify({ type: type.split(' ')[0], input, max_attempts: 10, webhook: { url: hook.url, secret } });
     // The server may be killed while it answers: the key makes one of however many requests.
     const res = await until(async () => {
       try {
-        return await request(cay, '/v1/tasks', { method: 'POST', headers: { 'Idempotency-Key': `chaos-${n}` }, body });
+        return await request(cay, '/v1/tasks', { method: 'POST', headers: { 'Idempotency-Key': `chaos-${n}`, ...own }, body });
       } catch {
         return null;
       }
-    }, 'an answer', 60_000);
+    }, 'an answer');
     assert.equal(res.status, 202, res.body);
     const { id } = res.json();
     assert.ok(!list[n] || list[n].id === id, 'nothing that was accepted is forgotten');
@@ -161,7 +167,7 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
       return;
     }
     // A facet is there as long as somebody uses it; the others are started again within seconds.
-    const victims = await until(() => ((all) => ((found) => found.length > 0 && found)(all.filter((p) => WHICH[kind](p, all) && p.state !== 'Z')))(note()), kind, 60_000);
+    const victims = await until(() => ((all) => ((found) => found.length > 0 && found)(all.filter((p) => WHICH[kind](p, all) && p.state !== 'Z')))(note()), kind);
     try {
       process.kill(victims[Math.floor(Math.random() * victims.length)].pid, 'SIGKILL');
     } catch {
@@ -175,6 +181,14 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
       return null;
     }
   };
+  let mostHeld = 0;
+  let samples = 0;
+  const today = async () => (await request(cay, '/v1/usage', { headers: own })).json().today[0];
+  const watch = scarce && setInterval(async () => {
+    const day = await today().catch(() => null); // it may be killed just now
+    samples += day ? 1 : 0;
+    mostHeld = Math.max(mostHeld, day?.held_usd ?? 0);
+  }, 200);
   try {
     const share = Math.ceil(tasks / (kinds.length + 1));
     const submitSome = async () => {
@@ -208,6 +222,15 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
     }
     say(JSON.stringify({ killed, count, retried: all.filter((t) => t.attempt > 1).length }, null, 2));
     assert.deepEqual(all.filter((t) => t.state === 'done' && !t.right), [], 'a result is wrong');
+    if (key) {
+      // No task fails for money while less is spent than there is; a kill costs what was in flight, and not more.
+      assert.deepEqual(all.filter((t) => ['quota_exceeded', 'rate_limited'].includes(t.error?.code)).map((t) => t.error), []);
+      const day = await today();
+      if (scarce) say(`held at most $${mostHeld}, in ${samples} looks`);
+      if (scarce) assert.ok(mostHeld > 0.75 * usd, 'nobody had to wait'); // a call of /execute/sdk needs a fourth of it
+      say(`spent $${day.charged_usd} of $${day.usd_per_day}, held $${day.held_usd}`);
+      assert.ok(day.charged_usd < usd && day.held_usd === 0, JSON.stringify(day));
+    }
     // A message each, taken at least once, always with the same id and the same word.
     await until(() => new Set(hook.got.filter((m) => m.status === 204).map((m) => m.task)).size === tasks, 'all messages', 90_000 * slow);
     const ids = new Map();
@@ -218,12 +241,12 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
     await until(async () => {
       const s = (await request(cay, '/v1/status')).json();
       return s.isolates.busy === 0 && s.sandboxes.running === 0 && s.sandboxes.execs === 0 && s.sandboxes.starting === 0;
-    }, 'quiet', 30_000 * slow);
+    }, 'quiet');
     for (const state of ['running', 'queued']) assert.deepEqual((await request(cay, `/v1/tasks?state=${state}`)).json().tasks, []);
     note();
     await cay.stop();
     const alive = () => [...seen.values()].filter((p) => ((q) => q && q.began === p.began && q.state !== 'Z')(lookAt(p.pid)));
-    await until(() => alive().length === 0, `the end of ${seen.size} processes`, 20_000 * slow).catch(() => assert.deepEqual(alive(), [], 'processes are left'));
+    await until(() => alive().length === 0, `the end of ${seen.size} processes`).catch(() => assert.deepEqual(alive(), [], 'processes are left'));
     const mounts = readFileSync('/proc/self/mountinfo', 'utf8').split('\n').filter((l) => l.includes(folder)).length;
     assert.equal(mounts, mountsBefore, 'mounts are left');
     assert.deepEqual(leftOnDisk(dataDir), []);
@@ -234,6 +257,7 @@ export async function chaos({ tasks, types = ['run', 'code', 'execute', 'execute
       say((await request(cay, path).catch((e) => e)).body?.slice(0, 6000));
     throw error;
   } finally {
+    clearInterval(watch);
     if (cay.isRunning()) await cay.kill9();
     hook.close();
     for (const end of ends) await end();

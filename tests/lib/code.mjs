@@ -13,6 +13,7 @@ export function code(cay, body, headers = {}, path = '/v1/code') {
       res.setEncoding('utf8').on('data', (d) => {
         seen.text += d;
         for (let at; (at = seen.text.indexOf('\n\n')) >= 0; seen.text = seen.text.slice(at + 2)) {
+          if (seen.text.startsWith(':')) continue; // a comment: nothing happens
           const fields = Object.fromEntries(seen.text.slice(0, at).split('\n').map((l) => [l.slice(0, l.indexOf(':')), l.slice(l.indexOf(':') + 2)]));
           seen.events.push({ id: fields.id && (Number(fields.id) || fields.id), type: fields.event, data: JSON.parse(fields.data) });
         }

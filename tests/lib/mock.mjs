@@ -2,8 +2,8 @@
 import { createServer, request as forward } from 'node:http';
 import { LLMock } from '@copilotkit/aimock';
 
-/** {mock, url, requests, connections()} */
-export async function startMock(t) {
+/** {mock, url, requests, connections()}; each answer comes `delay` milliseconds late. */
+export async function startMock(t, { delay = 0 } = {}) {
   const mock = new LLMock({ port: 0, host: '127.0.0.1', logLevel: 'silent' });
   await mock.start();
   const { hostname, port } = new URL(mock.url);
@@ -11,7 +11,8 @@ export async function startMock(t) {
   const tap = createServer((req, res) => {
     const chunks = [];
     req.on('data', (chunk) => chunks.push(chunk));
-    req.on('end', () => {
+    req.on('end', async () => {
+      if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
       const body = Buffer.concat(chunks);
       requests.push({ method: req.method, path: req.url, headers: req.headers, body: body.length ? JSON.parse(body) : null });
       const on = forward({ hostname, port, path: req.url, method: req.method, headers: req.headers }, (answer) => {

@@ -9,7 +9,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 async function play(res, answer) {
   if (answer.status) {
-    res.writeHead(answer.status, { 'content-type': 'application/json' });
+    res.writeHead(answer.status, { 'content-type': 'application/json', ...answer.headers });
     res.end(JSON.stringify({ type: 'error', error: { type: answer.type ?? 'invalid_request_error', message: answer.error } }));
     return;
   }

@@ -73,6 +73,7 @@ export function events(cay, method, path, { body, key, on = () => {} } = {}) {
         text += chunk;
         for (let at; (at = text.indexOf('\n\n')) >= 0; text = text.slice(at + 2)) {
           const lines = text.slice(0, at).split('\n');
+          if (lines.every((l) => l.startsWith(':'))) continue; // a comment: nothing happens
           const event = lines.find((l) => l.startsWith('event: '))?.slice(7);
           const data = JSON.parse(lines.filter((l) => l.startsWith('data: ')).map((l) => l.slice(6)).join('\n'));
           seen.push({ event, data });

@@ -44,6 +44,27 @@ const expected = {
 };
 
 describe('the event stream', () => {
+  test('counts that are none are estimated, and an hour of cache has its own price', async () => {
+    const told = async (usage) => {
+      const events = anthropicAnswer([textBlock('some words')], 'end_turn');
+      for (const e of events) {
+        if (e.message?.usage) e.message.usage = { output_tokens: 1, ...usage };
+        if (e.type === 'message_delta') e.usage = { output_tokens: 3, ...(usage.output_tokens === undefined ? {} : { output_tokens: usage.output_tokens }) };
+      }
+      const r = await against(whole(sse(...events)), ask('x'));
+      return { ...r.of('usage').at(-1), cost: r.of('end')[0].cost_nusd };
+    };
+    for (const odd of ['12', 1.5, -1, [], {}, true, 2 ** 53]) {
+      for (const usage of [{ input_tokens: odd }, { input_tokens: 5, output_tokens: odd }, { input_tokens: 5, cache_read_input_tokens: odd }]) {
+        const u = await told(usage);
+        assert.ok(u.estimated && u.input > 10 && u.output >= 3, JSON.stringify([usage, u]));
+      }
+    }
+    const hour = { input_tokens: 10, cache_creation_input_tokens: 5, cache_creation: { ephemeral_1h_input_tokens: 2, ephemeral_5m_input_tokens: 3 } };
+    // haiku: 1 and 5 dollars for a million, written to the cache 1.25 for five minutes and 2 for an hour.
+    assert.equal((await told(hour)).cost, 10 * 1000 + 3 * 5000 + 3 * 1250 + 2 * 2000);
+  });
+
   test('whole in one packet', async () => {
     const r = await against(whole(answerBytes), ask('x'));
     assert.deepEqual(r.end.message, expected);
@@ -476,6 +497,16 @@ describe('half-compatible Chat Completions', () => {
     const r = await run(data(chunkOf({ content: 'some words' }, 'stop'), { choices: [], usage }, '[DONE]'));
     const told = r.of('usage').at(-1);
     assert.ok(told.estimated && told.input > 10 && told.output === 3, JSON.stringify(told));
+  });
+
+  test('counts that are none are estimated', async () => {
+    for (const odd of ['12', 1.5, -1, [], {}, true, 2 ** 53]) {
+      for (const usage of [{ prompt_tokens: odd, completion_tokens: 5 }, { prompt_tokens: 5, completion_tokens: odd }]) {
+        const r = await run(data(chunkOf({ content: 'some words' }, 'stop'), { choices: [], usage }, '[DONE]'));
+        const told = r.of('usage').at(-1);
+        assert.ok(told.estimated && told.input > 10 && told.output >= 3, JSON.stringify([usage, told]));
+      }
+    }
   });
 
   test('usage with cached tokens in a chunk without choices', async () => {

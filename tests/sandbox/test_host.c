@@ -467,6 +467,25 @@ static void a_spec_that_cannot_be_is_a_failure(void **state) {
     assert_false(s.ready);
 }
 
+/* A request that was sent before the refusal came is told the reason too. */
+static void a_machine_that_can_make_none_is_named_as_the_reason(void **state) {
+    (void)state;
+    struct seen s;
+    struct err err;
+    struct sandbox_config config = {.max = 0, .state_dir = ""};
+    assert_int_equal(teardown(NULL), 0);
+    (void)uv_loop_init(&loop);
+    host = sandbox_launcher_create(&(struct sandbox_launcher_options){
+        .loop = &loop, .exec_fd = program, .starter = -1, .config = &config});
+    (void)ask(&s, (struct sandbox_spec){0});
+    until(&s.failed);
+    assert_int_equal(s.err.code, ERR_UNAVAILABLE);
+    assert_string_equal(s.err.message,
+                        "sandboxes cannot be made on this machine: malformed configuration");
+    assert_true(sandbox_launcher_check(host, &err) < 0);
+    assert_string_equal(err.message, s.err.message);
+}
+
 static void when_the_launcher_dies_it_is_started_again(void **state) {
     (void)state;
     struct seen s;
@@ -517,6 +536,7 @@ int main(int argc, char **argv) {
         T(the_end_of_a_sandbox_ends_its_commands_without_an_exit),
         T(a_sandbox_that_ends_by_itself_says_so),
         T(a_spec_that_cannot_be_is_a_failure),
+        T(a_machine_that_can_make_none_is_named_as_the_reason),
         T(when_the_launcher_dies_it_is_started_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

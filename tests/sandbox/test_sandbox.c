@@ -29,6 +29,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -902,9 +903,10 @@ static void binds_go_anywhere_that_is_not_the_systems(void **state) {
             assert_string_equal(sh(&g, command, NULL), want);
             done(&g);
         }
-    static const char *const bad[] = {"/",         "//",     "/.",       "/work/../x", "/usr/x",
-                                      "/etc/x",    "work/x", "/work//x", "/work/./x",  "/bin/x",
-                                      "/proc/new", "/dev/x", ""};
+    static const char *const bad[] = {
+        "/",        "//",        "/.",     "/work/../x", "/usr/x", "/etc/x",    "work/x",
+        "/work//x", "/work/./x", "/bin/x", "/proc/new",  "/dev/x", "",          "/etc",
+        "/usr/bin", "/proc",     "/dev",   "/sys",       "/lib64", "/proc/self"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct guest g;
         int rc = bind_one(dir, bad[i], SANDBOX_BIND_RO, &g);
@@ -1273,6 +1275,113 @@ static void run_until_ready(struct guest *g, uint64_t id, const char *what, cons
     close(out[0]);
 }
 
+/* ---- commands that may not write ---- */
+
+/* The ways by which a command changed something in the folder, by name. */
+static const char *changes(struct guest *g, const char *folder, bool read_only) {
+    static char out[4096];
+    char *argv[] = {"/work/probe", "change", (char *)(uintptr_t)folder, NULL};
+    struct sandbox_exec e = {.argv = {argv, 3}, .read_only = read_only};
+    struct run r;
+    OK(guest_run(g, &e, &r, &err));
+    if (!r.started || !strstr(r.out.data, "change="))
+        fail_msg("change %s: %s%s", folder, r.err.message, r.out.data ? r.out.data : "");
+    (void)snprintf(out, sizeof(out), "%.*s", (int)strcspn(r.out.data, "\n"), r.out.data);
+    run_finish(&r);
+    return out;
+}
+
+/* A sandbox with every kind of folder that a command may change, and somebody in it who does. */
+static void begin_changes(struct client *c, char *dirs[2], const char *second, struct guest *ret) {
+    int fds[2] = {open(dirs[0], O_PATH | O_DIRECTORY | O_CLOEXEC),
+                  open(dirs[1], O_PATH | O_DIRECTORY | O_CLOEXEC)};
+    struct sandbox_spec spec = {
+        .id = "g",
+        .work = "/home/project",
+        .binds = {{"/data", SANDBOX_BIND_RW}, {(char *)(uintptr_t)second, SANDBOX_BIND_RW}},
+        .nbinds = 2};
+    OK(client_create(c, &spec, fds, ret, &err));
+    OK(guest_wait_ready(ret, &err));
+    give_probe(ret);
+    (void)sh(
+        ret,
+        "for i in /work /home/project /data /tmp/bound; do test -d $i/d || { mkdir -p $i/d; cd "
+        "$i; echo kept > f; > gone; }; done",
+        NULL);
+    run_until_ready(ret, 700, "holder", NULL);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void a_read_only_command_changes_nothing(void **state) {
+    (void)state;
+    static const char *const folders[] = {"/work", "/home/project", "/data", "/tmp/bound"};
+    static const char look[] =
+        "for i in /work /home/project /data /tmp/bound; do cd $i; cat f; stat -c '%a %Y %Z' f .; "
+        "ls; done";
+    uid_t owner = uid ? uid : geteuid() == 0 ? 4321 : geteuid();
+    static const struct {
+        const char *without, *second;
+        size_t folders;
+    } sets[] = {{"", "/tmp/bound", 4}, {"lean", "/tmp/bound", 4}, {"", "/work", 3}};
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        char *dirs[2] = {temp_dir(owner), temp_dir(owner)};
+        struct client c;
+        struct guest g;
+        struct client_options old = {.program = weak_program, .without = sets[i].without};
+        start_client(&c, *sets[i].without ? old : (struct client_options){0});
+        begin_changes(&c, dirs, sets[i].second, &g);
+        _cleanup_(free) char *before = xstrdup(sh(&g, look, NULL));
+        for (size_t k = 0; k < sets[i].folders; k++)
+            assert_string_equal(changes(&g, folders[k], true), "");
+        assert_string_equal(sh(&g, look, NULL), before);
+        /* Its own places are as ever, and what may write still does. */
+        char *argv[] = {"/bin/sh", "-c",
+                        "cd /tmp && echo x > x && chmod 600 x && cd /home/cay && echo y > y && "
+                        "cd /var/tmp && echo z > z && echo s > /dev/shm/s && cat /tmp/x && pwd && "
+                        "grep -c ' /proc ' /proc/self/mountinfo && df /work | wc -l",
+                        NULL};
+        struct sandbox_exec e = {.argv = {argv, 3}, .read_only = true, .cwd = "/work"};
+        struct run r;
+        OK(guest_run(&g, &e, &r, &err));
+        assert_string_equal(r.out.data, "x\n/var/tmp\n1\n2\n");
+        run_finish(&r);
+        assert_string_equal(sh(&g, "grep -c ' /proc ' /proc/self/mountinfo", NULL), "1");
+        assert_non_null(strstr(changes(&g, "/data", false), "open truncate_open truncate create"));
+        guest_close(&g);
+        client_stop(&c);
+        remove_tree(dirs[0]);
+        remove_tree(dirs[1]);
+    }
+}
+
+static void without_its_walls_a_read_only_command_changes_much(void **state) {
+    (void)state;
+    static const struct {
+        const char *without, *folder, *works;
+    } sets[] = {{"view", "/work", "chmod fchmod chmod_cwd chown times"},
+                {"view", "/home/project", "open truncate_open truncate create"},
+                {"view", "/tmp/bound", "open truncate_open truncate create"},
+                /* All that a root does not hold. */
+                {"landlock", "/work", "holder_root holder_fd"}};
+    uid_t owner = uid ? uid : geteuid() == 0 ? 4321 : geteuid();
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        char *dirs[2] = {temp_dir(owner), temp_dir(owner)};
+        struct client c;
+        struct guest g;
+        start_client(&c,
+                     (struct client_options){.program = weak_program, .without = sets[i].without});
+        begin_changes(&c, dirs, "/tmp/bound", &g);
+        const char *out = changes(&g, sets[i].folder, true);
+        if (!strstr(out, sets[i].works))
+            fail_msg("%s without %s: '%s'", sets[i].folder, sets[i].without, out);
+        guest_close(&g);
+        client_stop(&c);
+        remove_tree(dirs[0]);
+        remove_tree(dirs[1]);
+    }
+}
+
 /* ---- bombs: bounded, and the neighbour does not notice ---- */
 
 static struct guest neighbour;
@@ -1395,6 +1504,81 @@ static void memory_counts_wherever_it_is_kept(void **state) {
     }
 }
 
+/* What connected pairs hold whose both directions are full; -1: they were ended for it. */
+static long held_by_pairs(struct client *c, const char *kind, const char *n, bool watched) {
+    struct sandbox_spec spec = {.id = "g", .memory_bytes = 64 * MIB, .disk_bytes = 16 * MIB};
+    struct guest g;
+    struct run r;
+    OK(client_create(c, &spec, NULL, &g, &err));
+    give_probe(&g);
+    int rc = guest_runv(&g, &r, &err, "/work/probe", "pairs", kind, n, watched ? "64" : "0", NULL);
+    if (rc < 0 && c->features.cgroup == SANDBOX_CGROUP_V2) {
+        /* What sockets hold is not freed with the one who had them: the kernel ends init too. */
+        OK(client_wait_exited(c, "g", &err));
+        assert_true(c->last_stats.oom_kills > 0);
+        guest_close(&g);
+        return -1;
+    }
+    OK(rc);
+    long mib = run_status(&r) == 137 ? -1 : number_after(r.out.data, "mib=");
+    if (mib < 0 && run_status(&r) != 137)
+        fail_msg("%s: status %d: %s", kind, run_status(&r), r.out.data);
+    run_finish(&r);
+    OK(client_destroy(c, &g, &err));
+    return mib;
+}
+
+/* The memory of sockets and the terminals are the machine's, so only one test may use them up at a
+ * time: the same test runs beside this one as another user. A bound abstract socket is the lock;
+ * the kernel releases it when its owner dies. */
+static int machine_lock(const char *what) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    (void)snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "cay-test-%s", what);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    bool is_ours = false;
+    for (int i = 0; i < 10 && !is_ours; i++) /* as long as the other one may take */
+        is_ours = UNTIL(bind(fd, (struct sockaddr *)&name, sizeof(name)) == 0);
+    assert_true(is_ours);
+    return fd;
+}
+
+/* The kernel bounds it; where it does not count them, the watch ends whoever has them. */
+static void memory_of_sockets_is_bounded(void **state) {
+    (void)state;
+    _cleanup_(close) int lock = machine_lock("socket-memory");
+    static const char *const kinds[][2] = {{"tcp", "60"}, {"tcp", "1400"}, {"udp", "1900"}};
+    static const struct {
+        const char *without;
+        bool bounded[3];
+    } sets[] = {{"", {true, true, true}},
+                {"sockets", {true, true, true}},
+                {"sockets,watch", {false, false, false}},
+                /* The kernel grants each TCP socket one packet, however many there are. */
+                {"watch", {true, false, true}}};
+    bool counted = client.features.controllers & SANDBOX_HAS_MEMORY;
+    size_t n = !counted                                      ? ARRAY_LEN(sets) - 1
+               : client.features.cgroup == SANDBOX_CGROUP_V2 ? 1 /* it is all one there */
+                                                             : ARRAY_LEN(sets);
+    for (size_t i = 0; i < n; i++) {
+        struct client c;
+        struct client_options o = {.program = weak_program, .without = sets[i].without};
+        start_client(&c, i == 0 ? (struct client_options){0} : o);
+        for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
+            bool bounded = sets[i].bounded[k], watched = !strstr(sets[i].without, "watch");
+            long mib = held_by_pairs(&c, kinds[k][0], kinds[k][1], watched);
+            /* Without the guards it is 459 MiB, or less while other sockets of the machine hold
+             * much: the kernel then grants each of them less. That passes: try again. */
+            for (int tries = 0; !bounded && mib < 32 && tries < 10; tries++)
+                mib = held_by_pairs(&c, kinds[k][0], kinds[k][1], watched);
+            if (bounded ? mib >= 64 : mib < 32)
+                fail_msg("%s %s without '%s': %ld MiB", kinds[k][0], kinds[k][1], sets[i].without,
+                         mib);
+        }
+        client_stop(&c);
+    }
+}
+
 static void what_a_command_left_behind_is_watched_too(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){.memory_bytes = 96 * MIB});
@@ -1440,6 +1624,38 @@ static void what_a_user_has_only_so_many_of_is_shared(void **state) {
 }
 
 /* A crash inside must not start what the host does with crashes of its own. */
+/* Terminals are the machine's: a sandbox has its share, and is told when that is used up. */
+static void a_sandbox_has_its_share_of_terminals(void **state) {
+    (void)state;
+    _cleanup_(close) int lock = machine_lock("terminals");
+    neighbour_in();
+    struct guest g = make((struct sandbox_spec){0});
+    give_probe(&g);
+    give_probe(&neighbour);
+    run_until_ready(&g, 700, "terminals", "stay");
+    char *argv[] = {"/usr/bin/true", NULL};
+    struct sandbox_exec e = {.argv = {argv, 1}, .tty = true};
+    struct run r;
+    OK(guest_run(&g, &e, &r, &err));
+    assert_false(r.started);
+    assert_int_equal(r.err.code, ERR_LIMIT);
+    assert_non_null(strstr(r.err.message, "terminal"));
+    run_finish(&r);
+    const char *out = sh(&neighbour, "./probe terminals", NULL);
+    assert_in_range(number_after(out, "terminals="), 4, 64);
+    assert_non_null(strstr(out, "terminals=28")); /* ENOSPC */
+    done(&g);
+    neighbour_is_well();
+    struct client c;
+    start_client(&c, (struct client_options){.program = weak_program, .without = "terminals"});
+    struct sandbox_spec spec = {.id = "g"};
+    OK(client_create(&c, &spec, NULL, &g, &err));
+    give_probe(&g);
+    assert_true(number_after(sh(&g, "./probe terminals", NULL), "terminals=") > 1000);
+    guest_close(&g);
+    client_stop(&c);
+}
+
 static void the_hosts_crash_handler_is_not_started(void **state) {
     (void)state;
     struct guest g = make((struct sandbox_spec){0});
@@ -1492,6 +1708,36 @@ static void the_disk_has_an_end(void **state) {
     buf_finish(&b);
     done(&g);
     neighbour_is_well();
+}
+
+/* The disk is in memory: full of bytes and of files it still leaves room to clear it. */
+static void a_full_disk_leaves_room_to_run(void **state) {
+    (void)state;
+    static const uint64_t memory[] = {16 * MIB, 64 * MIB, 300 * MIB};
+    for (size_t i = 0; i < ARRAY_LEN(memory); i++) {
+        struct guest g = make((struct sandbox_spec){.memory_bytes = memory[i]});
+        int status;
+        (void)sh(&g, "cd /tmp; i=0; : > /work/big; while : > $i; do i=$((i+1)); done 2>/dev/null",
+                 &status);
+        (void)sh(&g, "cat /dev/zero > /work/big", &status);
+        assert_string_equal(sh(&g, "(echo x > /work/more) 2>/dev/null || echo full", NULL), "full");
+        assert_string_equal(sh(&g, "df -i /work | tail -1 | awk '{print $4}'", NULL), "0");
+        assert_string_equal(sh(&g,
+                               "cat /work/big | head -c 1 | wc -c; find /tmp -delete "
+                               "2>/dev/null; rm /work/big; echo room > /work/x; cat /work/x",
+                               NULL),
+                            "1\nroom");
+        done(&g);
+    }
+    struct sandbox_spec spec = {.id = "g", .memory_bytes = 64 * MIB, .disk_bytes = 64 * MIB};
+    struct guest g;
+    assert_int_equal(client_create(&client, &spec, NULL, &g, &err), -ERR_BAD_REQUEST);
+    assert_string_equal(
+        err.message, "a disk of 64 MiB does not fit into 64 MiB of memory, where it is kept with "
+                     "room for processes: give at least 86 MiB of memory, or at most 48 of disk");
+    spec.memory_bytes = 86 * MIB;
+    OK(client_create(&client, &spec, NULL, &g, &err));
+    done(&g);
 }
 
 static void without_its_wall_each_bomb_goes_further(void **state) {
@@ -2022,6 +2268,105 @@ static void a_masked_host_proc_means_no_proc_inside(void **state) {
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* What the guest of a launcher sees of a system folder and of a bind, in which the host mounts
+ * something meanwhile, as "0" or "1" each; in a process of its own, whose mounts are shared as
+ * systemd shares them. */
+static int mounts_seen(const char *launcher, const char *without, char *dir) {
+    struct client c;
+    struct client_options o = {.program = launcher, .uid = uid, .without = without};
+    struct guest g;
+    struct sandbox_spec spec = {.id = "g", .binds = {{"/data", SANDBOX_BIND_RW}}, .nbinds = 1};
+    _cleanup_(free) char *sub = xasprintf("%s/sub", dir);
+    static const char look[] = "test -e /usr/share/seen && echo 1 || echo 0; "
+                               "test -e /data/sub/seen && echo 1 || echo 0";
+    int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_SHARED, NULL) < 0)
+        return 100;
+    if (client_start(&c, &o, &err) < 0 || client_create(&c, &spec, &fd, &g, &err) < 0 ||
+        guest_wait_ready(&g, &err) < 0)
+        return 101;
+    if (mount("tmpfs", "/usr/share", "tmpfs", 0, NULL) < 0 ||
+        mount("tmpfs", sub, "tmpfs", 0, NULL) < 0)
+        return 102;
+    put("/usr/share", "seen", "");
+    put(sub, "seen", "");
+    struct run r;
+    if (guest_runv(&g, &r, &err, "/bin/sh", "-c", look, NULL) < 0 || r.out.len != 4)
+        return 103;
+    int seen = (r.out.data[0] - '0') * 10 + (r.out.data[2] - '0');
+    /* What is mounted later can be bound all the same. */
+    struct guest late;
+    spec.id = "late";
+    spec.binds[0].mode = SANDBOX_BIND_RO;
+    fd = open(sub, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (client_create(&c, &spec, &fd, &late, &err) < 0 ||
+        guest_runv(&late, &r, &err, "/bin/cat", "/data/seen", NULL) < 0 || run_status(&r) != 0)
+        return 104;
+    client_stop(&c);
+    return seen;
+}
+
+static void mounts_of_the_host_do_not_come_in(void **state) {
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("only root mounts\n");
+        skip();
+    }
+    static const struct {
+        const char *without;
+        int seen;
+    } sets[] = {{NULL, 0}, {"private", 11}};
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        char *dir = temp_dir(uid ? uid : 4321);
+        _cleanup_(free) char *sub = xasprintf("%s/sub", dir);
+        assert_int_equal(mkdir(sub, 0755), 0);
+        pid_t pid = fork();
+        if (pid == 0)
+            _exit(mounts_seen(i == 0 ? program : weak_program, sets[i].without, dir));
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), sets[i].seen);
+        remove_tree(dir);
+    }
+}
+
+/* Not every file system can show files as another's. */
+static void a_bind_that_cannot_be_mapped_says_so(void **state) {
+    (void)state;
+    if (geteuid() != 0 || uid) {
+        print_message("only root maps owners\n");
+        skip();
+    }
+    char *dir = temp_dir(0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct client c;
+        struct client_options o = {.program = program};
+        struct guest g;
+        struct sandbox_spec spec = {.id = "g", .binds = {{"/data", SANDBOX_BIND_RW}}, .nbinds = 1};
+        if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+            mount("ramfs", dir, "ramfs", 0, NULL) < 0 || chown(dir, 4321, 4321) < 0 ||
+            client_start(&c, &o, &err) < 0)
+            _exit(2);
+        int fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (client_create(&c, &spec, &fd, &g, &err) != -ERR_UNSUPPORTED ||
+            !strstr(err.message, "ramfs") || !strstr(err.message, "read-only"))
+            _exit(3);
+        spec.binds[0].mode = SANDBOX_BIND_RO;
+        if (client_create(&c, &spec, &fd, &g, &err) < 0)
+            _exit(4);
+        client_stop(&c);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    remove_tree(dir);
+}
+
 /* ---- the tools people use ---- */
 
 static void the_usual_tools_work_inside(void **state) {
@@ -2117,15 +2462,20 @@ int main(int argc, char **argv) {
         T(a_blank_box_takes_any_spec_and_no_place),
         T(a_paused_sandbox_stands_still),
         T(what_a_sandbox_used_is_told),
+        T(a_read_only_command_changes_nothing),
+        T(without_its_walls_a_read_only_command_changes_much),
         T(a_fork_bomb_hits_its_limit),
         T(a_memory_bomb_is_killed),
         T(many_small_memory_eaters_are_bounded_together),
         T(memory_counts_wherever_it_is_kept),
+        T(memory_of_sockets_is_bounded),
         T(what_a_command_left_behind_is_watched_too),
         T(what_forks_share_counts_once),
         T(what_a_user_has_only_so_many_of_is_shared),
+        T(a_sandbox_has_its_share_of_terminals),
         T(the_hosts_crash_handler_is_not_started),
         T(the_disk_has_an_end),
+        T(a_full_disk_leaves_room_to_run),
         T(without_its_wall_each_bomb_goes_further),
         T(a_flood_of_output_waits_for_its_reader),
         T(a_lease_on_a_program_holds_up_nobody_else),
@@ -2138,6 +2488,8 @@ int main(int argc, char **argv) {
         T(leftovers_of_a_dead_launcher_are_swept),
         T(no_descriptor_or_process_leaks_in_the_launcher),
         T(a_masked_host_proc_means_no_proc_inside),
+        T(mounts_of_the_host_do_not_come_in),
+        T(a_bind_that_cannot_be_mapped_says_so),
         T(the_usual_tools_work_inside),
     };
     return cmocka_run_group_tests_name("sandbox", tests, NULL, NULL);

@@ -62,12 +62,12 @@ static void echo(struct http_req *req, void *ctx) {
 static void show_counts(struct http_req *req, void *ctx) {
     (void)ctx;
     struct http_stats s = http_server_stats(server);
-    char text[256];
+    char text[320];
     int n = snprintf(text, sizeof(text),
                      "{\"connections\":%zu,\"websockets\":%zu,\"gone\":%ld,\"ws_closed\":%ld,"
-                     "\"ws_code\":%d,\"paused\":%ld}",
+                     "\"ws_code\":%d,\"paused\":%ld,\"unread\":%zu,\"cut\":%llu}",
                      s.connections, s.websockets, counts.gone, counts.ws_closed, counts.ws_code,
-                     counts.paused);
+                     counts.paused, s.unread_bytes, (unsigned long long)s.cut_total);
     http_respond(req, 200, "application/json", text, (size_t)n);
 }
 
@@ -184,6 +184,45 @@ static void stream(struct http_req *req, void *ctx) {
     http_stream_on_drain(req, pump, s);
     http_stream_begin(req, (int)query_number(req, "status", 200), "text/plain");
     pump(s);
+}
+
+/* --- a producer that does not wait --- */
+
+struct drip {
+    uv_timer_t timer;
+    struct http_req *req;
+    size_t n;
+};
+
+static void on_drip_closed(uv_handle_t *h) {
+    free(h->data);
+}
+
+static void on_drip_gone(void *ctx) {
+    struct drip *d = ctx;
+    counts.gone++;
+    http_stream_end(d->req);
+    uv_close((uv_handle_t *)&d->timer, on_drip_closed);
+}
+
+static void on_drip(uv_timer_t *t) {
+    struct drip *d = t->data;
+    _cleanup_(free) char *data = xcalloc(1, d->n);
+    (void)http_stream_write(d->req, data, d->n);
+}
+
+static void drip(struct http_req *req, void *ctx) {
+    (void)ctx;
+    size_t first = (size_t)query_number(req, "first", 1);
+    struct drip *d = xcalloc(1, sizeof(*d));
+    *d = (struct drip){.req = req, .n = (size_t)query_number(req, "n", 1)};
+    (void)uv_timer_init(&loop, &d->timer);
+    d->timer.data = d;
+    http_req_on_gone(req, on_drip_gone, d);
+    http_stream_begin(req, 200, "text/plain");
+    _cleanup_(free) char *data = xcalloc(1, first);
+    (void)http_stream_write(req, data, first);
+    (void)uv_timer_start(&d->timer, on_drip, 10, 10);
 }
 
 /* --- bodies that stream in --- */
@@ -313,6 +352,7 @@ static const struct http_route routes[] = {
     {.methods = "GET", .pattern = "/path/{rest...}", .handler = path_rest},
     {.methods = "GET,POST", .pattern = "/later", .handler = later},
     {.methods = "GET", .pattern = "/stream", .handler = stream},
+    {.methods = "GET", .pattern = "/drip", .handler = drip},
     {.methods = "POST", .pattern = "/echo", .handler = echo},
     {.methods = "POST", .pattern = "/upload", .handler = upload, .flags = HTTP_ROUTE_STREAM},
     {.methods = "POST", .pattern = "/pausing", .handler = upload, .flags = HTTP_ROUTE_STREAM},
@@ -349,6 +389,7 @@ static void set_limit(struct http_limits *l, const char *arg) {
         {"head_bytes=", &l->head_bytes, NULL},
         {"body_bytes=", &l->body_bytes, NULL},
         {"connections=", &l->connections, NULL},
+        {"held_bytes=", &l->held_bytes, NULL},
         {"ws_message_bytes=", &l->ws_message_bytes, NULL},
         {"header_timeout_ms=", NULL, &l->header_timeout_ms},
         {"body_timeout_ms=", NULL, &l->body_timeout_ms},
@@ -386,6 +427,12 @@ static void on_parent(uv_stream_t *s, ssize_t n, const uv_buf_t *b) {
         _exit(3);
 }
 
+/* A key, without anybody who checks it. */
+static const char *owner_of(const struct http_req *req) {
+    const char *key = http_req_header(req, "x-key");
+    return key ? key : "";
+}
+
 int main(int argc, char **argv) {
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     (void)sigaction(SIGPIPE, &ignore, NULL);
@@ -393,7 +440,8 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++)
         set_limit(&limits, argv[i]);
     (void)uv_loop_init(&loop);
-    server = http_server_create(&(struct http_server_options){.loop = &loop, .limits = limits});
+    server = http_server_create(
+        &(struct http_server_options){.loop = &loop, .limits = limits, .owner = owner_of});
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(server, &routes[i]);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

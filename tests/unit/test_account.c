@@ -20,18 +20,31 @@ static struct accounts *accounts;
 static struct fake_ask {
     uint64_t id;
     enum ledger_op op;
-    struct ledger_spend spend;
+    struct ledger_used used; /* the first; of a reservation its id and owner */
+    struct ledger_reserve reserve;
     size_t n;
-    struct ledger_spend all[SPENDS];
+    struct ledger_used all[SPENDS];
 } asked[ASKS];
 static size_t nasked;
 
 static void fake_ask(void *backend, uint64_t id, const struct ledger_ask *ask) {
     (void)backend;
-    assert_true(nasked < ASKS && ask->nspends <= SPENDS);
+    assert_true(nasked < ASKS);
     struct fake_ask *a = &asked[nasked++];
-    *a = (struct fake_ask){.id = id, .op = ask->op, .spend = ask->spends[0], .n = ask->nspends};
-    memcpy(a->all, ask->spends, ask->nspends * sizeof(a->all[0]));
+    *a = (struct fake_ask){.id = id, .op = ask->op, .n = 1};
+    if (ask->op == LEDGER_SETTLE) {
+        a->n = ask->settle.n;
+        assert_true(a->n <= SPENDS);
+        memcpy(a->all, ask->settle.used, a->n * sizeof(a->all[0]));
+        a->used = a->all[0];
+    } else if (ask->op == LEDGER_RESERVE) {
+        a->reserve = ask->reserve;
+        (void)snprintf(a->used.id, sizeof(a->used.id), "%s", ask->reserve.id);
+        (void)snprintf(a->used.owner, sizeof(a->used.owner), "%s", ask->reserve.owner);
+    } else {
+        a->n = ask->reserve_renew.n;
+        (void)snprintf(a->used.id, sizeof(a->used.id), "%s", ask->reserve_renew.ids[0]);
+    }
 }
 
 static void fake_nothing(void *backend) {
@@ -41,7 +54,9 @@ static void fake_nothing(void *backend) {
 static const struct ledger_backend fake = {fake_ask, fake_nothing, fake_nothing};
 
 static void answer(size_t i, enum err_code code, int64_t nusd, int64_t tokens) {
-    struct ledger_answer a = {.nusd = nusd, .tokens = tokens, .next_ms = -1};
+    struct ledger_answer a = {.op = asked[i].op};
+    if (asked[i].op == LEDGER_RESERVE && !code)
+        a.reserved = (struct ledger_reserved){.tokens = tokens, .nusd = nusd};
     if (code)
         (void)err_set(&a.err, code, "no");
     ledger_answered(ledger, asked[i].id, &a);
@@ -132,7 +147,7 @@ static void test_a_key_without_limits_has_nothing_set_aside(void **state) {
     while (nasked == 0) /* within a second */
         (void)uv_run(&loop, UV_RUN_ONCE);
     assert_int_equal(asked[0].op, LEDGER_SETTLE);
-    assert_int_equal(asked[0].spend.cost_nusd, 43);
+    assert_int_equal(asked[0].used.cost_nusd, 43);
     answer(0, 0, 0, 0);
     turn();
 }
@@ -154,7 +169,7 @@ static void test_what_waits_is_told_together_to_who_asks(void **state) {
     assert_int_equal(nasked, 1);
     assert_int_equal(asked[0].op, LEDGER_SETTLE);
     assert_int_equal(asked[0].n, 2);
-    const struct ledger_spend *s = asked[0].all;
+    const struct ledger_used *s = asked[0].all;
     assert_string_equal(s[0].owner, "key_free");
     assert_string_equal(s[0].kind, "sdk");
     assert_int_equal(s[0].input_tokens, 9);
@@ -166,8 +181,8 @@ static void test_what_waits_is_told_together_to_who_asks(void **state) {
     use("key_free"); /* while the ledger is asked: another row, after that one */
     accounts_tell(accounts);
     assert_int_equal(nasked, 2);
-    assert_string_not_equal(asked[1].spend.id, asked[0].spend.id);
-    assert_int_equal(asked[1].spend.charged_nusd, 43);
+    assert_string_not_equal(asked[1].used.id, asked[0].used.id);
+    assert_int_equal(asked[1].used.charged_nusd, 43);
     accounts_tell(accounts); /* nothing is told twice while it may be heard */
     assert_int_equal(nasked, 2);
     answer(1, 0, 0, 0);
@@ -187,13 +202,13 @@ static void test_what_was_not_heard_is_told_again_as_it_was(void **state) {
     while (nasked < 2)
         (void)uv_run(&loop, UV_RUN_ONCE);
     assert_int_equal(nasked, 2); /* what is new waits for it */
-    assert_string_equal(asked[1].spend.id, asked[0].spend.id);
-    assert_int_equal(asked[1].spend.charged_nusd, 43);
+    assert_string_equal(asked[1].used.id, asked[0].used.id);
+    assert_int_equal(asked[1].used.charged_nusd, 43);
     answer(1, 0, 0, 0);
     while (nasked < 3)
         (void)uv_run(&loop, UV_RUN_ONCE);
-    assert_string_not_equal(asked[2].spend.id, asked[0].spend.id);
-    assert_int_equal(asked[2].spend.charged_nusd, 43);
+    assert_string_not_equal(asked[2].used.id, asked[0].used.id);
+    assert_int_equal(asked[2].used.charged_nusd, 43);
     answer(2, 0, 0, 0);
     turn();
 }
@@ -204,9 +219,9 @@ static int64_t charged_until(size_t end) {
     for (size_t i = 0; i < end; i++) {
         bool again = false;
         for (size_t k = 0; k < i; k++)
-            again = again || strcmp(asked[k].spend.id, asked[i].spend.id) == 0;
+            again = again || strcmp(asked[k].used.id, asked[i].used.id) == 0;
         if (asked[i].op == LEDGER_SETTLE && !again)
-            nusd += asked[i].spend.charged_nusd;
+            nusd += asked[i].used.charged_nusd;
     }
     return nusd;
 }
@@ -224,8 +239,8 @@ static void test_a_limit_that_comes_meanwhile_counts_what_waits(void **state) {
     struct account_hold *first = hold("key_free", &model, &g[1]);
     assert_int_equal(asked[nasked - 1].op, LEDGER_RESERVE);
     assert_int_equal(charged_until(nasked - 1), 43);
-    assert_string_equal(asked[1].spend.id, asked[0].spend.id); /* it was not heard */
-    account_settle(free_one, &used);                           /* it began without limits */
+    assert_string_equal(asked[1].used.id, asked[0].used.id); /* it was not heard */
+    account_settle(free_one, &used);                         /* it began without limits */
     struct account_hold *second = hold("key_free", &model, &g[2]);
     assert_int_equal(asked[nasked - 1].op, LEDGER_RESERVE);
     assert_int_equal(charged_until(nasked - 1), 2 * 43);
@@ -246,7 +261,7 @@ static void test_others_do_not_tell_what_waits(void **state) {
     answer(0, 0, 100000, 0);
     turn();
     account_settle(h, &used); /* of a key with limits: at once */
-    assert_string_equal(asked[nasked - 1].spend.id, asked[0].spend.id);
+    assert_string_equal(asked[nasked - 1].used.id, asked[0].used.id);
     accounts_tell(accounts);
     for (size_t i = 1; i < nasked; i++)
         answer(i, 0, 0, 0);
@@ -269,8 +284,8 @@ static void test_the_worst_is_set_aside_and_what_was_used_is_settled(void **stat
     assert_int_equal(nasked, 1);
     assert_int_equal(asked[0].op, LEDGER_RESERVE);
     int64_t input = 1000 / 2 + 64;
-    assert_int_equal(asked[0].spend.nusd, input + 400 * 10);
-    assert_int_equal(asked[0].spend.nusd_least, input + 256 * 10);
+    assert_int_equal(asked[0].reserve.nusd, input + 400 * 10);
+    assert_int_equal(asked[0].reserve.nusd_least, input + 256 * 10);
     answer(0, 0, input + 300 * 10, 0);
     answer(0, 0, 1, 0); /* twice: the first counts */
     turn();
@@ -280,8 +295,8 @@ static void test_the_worst_is_set_aside_and_what_was_used_is_settled(void **stat
     assert_false(account_is_exceeded(h, &used));
     assert_true(account_is_exceeded(h, &more));
     account_settle(h, &used);
-    assert_string_equal(asked[1].spend.id, asked[0].spend.id);
-    assert_int_equal(asked[1].spend.charged_nusd, 43);
+    assert_string_equal(asked[1].used.id, asked[0].used.id);
+    assert_int_equal(asked[1].used.charged_nusd, 43);
     answer(1, 0, 0, 0);
     turn();
     assert_int_equal(g.n, 1);
@@ -294,8 +309,8 @@ static void test_a_price_that_is_not_known_is_the_dearest(void **state) {
     answer(0, 0, 10000, 0);
     turn();
     account_settle(h, &used);
-    assert_int_equal(asked[1].spend.cost_nusd, 0);
-    assert_int_equal(asked[1].spend.charged_nusd, 4 * 7);
+    assert_int_equal(asked[1].used.cost_nusd, 0);
+    assert_int_equal(asked[1].used.charged_nusd, 4 * 7);
     answer(1, 0, 0, 0);
     turn();
 }
@@ -308,7 +323,7 @@ static void test_who_leaves_before_the_answer_gives_it_back(void **state) {
         account_settle(hold("key_held", &model, &g), NULL);
         assert_int_equal(nasked, first + 2);
         assert_int_equal(asked[first + 1].op, LEDGER_SETTLE);
-        assert_int_equal(asked[first + 1].spend.charged_nusd, 0);
+        assert_int_equal(asked[first + 1].used.charged_nusd, 0);
         answer(late ? first + 1 : first, 0, 5000, 0); /* in either order */
         turn();
         answer(late ? first : first + 1, 0, 5000, 0);
@@ -357,7 +372,7 @@ static void test_no_answer_is_a_refusal_and_is_told_again(void **state) {
         (void)uv_run(&loop, UV_RUN_ONCE);
     for (size_t i = 1; i < 4; i++) {
         assert_int_equal(asked[i].op, LEDGER_SETTLE);
-        assert_string_equal(asked[i].spend.id, asked[0].spend.id);
+        assert_string_equal(asked[i].used.id, asked[0].used.id);
     }
     answer(3, 0, 0, 0);
     turn();

@@ -76,16 +76,15 @@ static size_t count_messages(const char *json, size_t len) {
     return n;
 }
 
-static void on_messages(void *ctx, const char *json, size_t len) {
+static void on_messages(void *ctx, json_t *text) {
     struct ear *x = ctx;
     assert_int_equal(inside, 0);
-    x->last_messages = count_messages(json, len);
+    x->last_messages = count_messages(json_string_value(text), json_string_length(text));
     x->messages++;
 }
 
-static void on_state(void *ctx, const char *json, size_t len) {
-    assert_int_equal(strlen(json), len);
-    assert_int_equal(*json, '{');
+static void on_state(void *ctx, json_t *text) {
+    assert_int_equal(*json_string_value(text), '{');
     assert_int_equal(inside, 0);
     ((struct ear *)ctx)->states++;
 }

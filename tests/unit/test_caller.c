@@ -1,7 +1,7 @@
 #include "unit.h"
 
 #include "base/cleanup.h"
-#include "front/caller.h"
+#include "front/common/caller.h"
 
 #include <string.h>
 

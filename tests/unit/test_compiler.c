@@ -348,7 +348,7 @@ static void test_a_death_is_the_fault_of_one_and_is_not_held_against_the_rest(vo
         assert_string_equal(large[i].program, "b@large");
         finish(&bad[i]);
         assert_int_equal(bad[i].err.code, ERR_LIMIT);
-        assert_non_null(strstr(bad[i].err.message, "ended at this program (signal 6"));
+        assert_non_null(strstr(bad[i].err.message, "fails at this program (signal 6"));
     }
     /* With the pauses that a keeper makes between lives it would be 40 s. */
     assert_true(clock_mono_ms() - start < 30000);

@@ -73,6 +73,38 @@ static void test_settings_are_read(void **state) {
     config_finish(&c);
 }
 
+static void test_comments_are_no_settings(void **state) {
+    (void)state;
+    struct config c;
+    struct err e;
+    config_init(&c);
+    assert_int_equal(
+        load(&c,
+             "// first\n{ # the web\n  \"hosts\": [\"a//b\", \"c#d\", \"e\\\"//f\"], // \"x\n"
+             "  \"log_level\": \"warn\" // \"log_level\": \"debug\"\n}\n# end",
+             &e),
+        0);
+    assert_int_equal(c.nhosts, 3);
+    assert_string_equal(c.hosts[0], "a//b");
+    assert_string_equal(c.hosts[1], "c#d");
+    assert_string_equal(c.hosts[2], "e\"//f");
+    assert_int_equal(c.log_level, LOG_LEVEL_WARN);
+    config_finish(&c);
+    static const char *const wrong[] = {
+        "{} / {}", "{\"hosts\": [\"a // b\n\"]}", "/* {} */", "//", "#", "{\"hosts\": [\"\\"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        config_init(&c);
+        if (load(&c, wrong[i], &e) == 0)
+            fail_msg("accepted: %s", wrong[i]);
+        config_finish(&c);
+    }
+    /* A comment does not move what comes after it. */
+    config_init(&c);
+    assert_true(load(&c, "// one\n// two\n{ ,", &e) < 0);
+    assert_non_null(strstr(e.message, "line 3"));
+    config_finish(&c);
+}
+
 static void test_errors_name_the_file_and_the_key(void **state) {
     (void)state;
     static const struct {
@@ -185,6 +217,7 @@ static void test_addresses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_settings_are_read),
+        UNIT(test_comments_are_no_settings),
         UNIT(test_errors_name_the_file_and_the_key),
         UNIT(test_addresses),
     };

@@ -1,4 +1,5 @@
 #include "base/cleanup.h"
+#include "front/ledger/ask.h"
 #include "front/ledger/db.h"
 #include "front/ledger/internal.h"
 #include "front/task/desk.h"
@@ -50,9 +51,7 @@ struct message {
     uint64_t life;
     int64_t due;
     int64_t give_up;
-    struct ledger_ask ask;
-    struct ledger_task task;
-    struct ledger_hold holds[SLOTS + 2];
+    struct ledger_ask_copy copy;
     struct ledger_answer answer;
     ledger_on_answer on_answer;
     void *ctx;
@@ -102,6 +101,11 @@ static void check(bool ok, const char *what) {
 
 static int64_t ledger_now(void) {
     return 1000000000 + w.now + w.skew;
+}
+
+/* No jump changes it. */
+static int64_t ledger_mono(void) {
+    return w.now;
 }
 
 /* Each text is a constant: it is prepared once. */
@@ -159,20 +163,10 @@ static void server_ask(void *ctx, const struct ledger_ask *ask, ledger_on_answer
                           .life = s->life,
                           .due = w.now + (chance(20) ? dice(20000) : dice(30)),
                           .give_up = w.now + LEDGER_WAIT_MS,
-                          .ask = *ask,
                           .on_answer = on_answer,
                           .ctx = answer_ctx};
-    if (ask->task) {
-        m->task = *ask->task;
-        m->task.result = ask->task->result ? strdup(ask->task->result) : NULL;
-        m->task.error_code = ask->task->error_code ? strdup(ask->task->error_code) : NULL;
-        m->task.error_message = ask->task->error_message ? strdup(ask->task->error_message) : NULL;
-        m->ask.task = &m->task;
-    }
-    assert_true(ask->nholds <= ARRAY_LEN(m->holds));
-    if (ask->nholds > 0)
-        memcpy(m->holds, ask->holds, ask->nholds * sizeof(*ask->holds));
-    m->ask.holds = m->holds;
+    ledger_ask_copy(ask, &m->copy);
+    assert_true(ask->op != LEDGER_TASK_RENEW || ask->task_renew.n <= SLOTS + 2);
 }
 
 static struct job *job_of(struct server *s, const char *task, int64_t attempt) {
@@ -202,12 +196,10 @@ static struct seen *seen_of(const char *id) {
 static int server_start(void *ctx, struct ledger_task *t, struct err *err) {
     struct server *s = server_of(ctx);
     check(t->body && strcmp(t->body, "{}") == 0, "a claimed task has its body");
-    /* Without jumps of the clock a lease is what it says. */
-    if (!w.jumps) {
-        check(!seen_of(t->id)->over, "what was acknowledged is not begun again");
-        if (!w.sleeps)
-            check(working_on(t->id) == 0, "nobody else works on it");
-    }
+    /* A lease is what it says, also while the ledger's clock jumps. */
+    check(!seen_of(t->id)->over, "what was acknowledged is not begun again");
+    if (!w.sleeps)
+        check(working_on(t->id) == 0, "nobody else works on it");
     if (chance(5))
         return err_set(err, chance(50) ? ERR_UNAVAILABLE : ERR_BAD_REQUEST, "it cannot be begun");
     struct job *j = s->jobs;
@@ -276,31 +268,31 @@ static void job_end(struct server *s, struct job *j) {
 
 static void message_free(struct message *m) {
     ledger_answer_finish(&m->answer);
-    free(m->task.result);
-    free(m->task.error_code);
-    free(m->task.error_message);
+    ledger_ask_copy_finish(&m->copy);
     *m = (struct message){0};
 }
 
 static void look_at_ends(void);
 
 static void note_acknowledged(const struct message *m, const struct ledger_answer *a) {
-    if (m->ask.op != LEDGER_TASK_FINISH || a->err.code || m->ask.fault)
+    const struct ledger_task_end *end = &m->copy.ask.task_end;
+    if (m->copy.ask.op != LEDGER_TASK_END || a->err.code || end->fault)
         return;
-    struct seen *s = seen_of(m->task.id);
-    check(!s->acknowledged || s->acknowledged_as == m->task.state, "one end is acknowledged");
+    struct seen *s = seen_of(end->id);
+    check(!s->acknowledged || s->acknowledged_as == end->state, "one end is acknowledged");
     s->acknowledged = true;
-    s->acknowledged_as = m->task.state;
+    s->acknowledged_as = end->state;
 }
 
 static void ledger_does(struct message *m) {
+    const struct ledger_ask *ask = &m->copy.ask;
     int times = chance(10) ? 2 : 1; /* sent again below us */
     for (int i = 0; i < times; i++) {
         ledger_answer_finish(&m->answer);
-        ledger_db_do(w.db, &m->ask, &m->answer);
-        w.changed |= m->ask.op != LEDGER_TASK_RENEW;
+        ledger_db_do(w.db, ask, &m->answer);
+        w.changed |= ask->op != LEDGER_TASK_RENEW;
         note_acknowledged(m, &m->answer);
-        if (m->ask.op == LEDGER_TASK_CLAIM)
+        if (ask->op == LEDGER_TASK_CLAIM)
             break; /* a claim that is done twice gives two sets: the first is lost, below */
     }
     m->asked = true;
@@ -331,7 +323,7 @@ static void message_step(struct message *m) {
         }
     }
     if (alive && !m->answered && is_awake(s)) {
-        struct ledger_answer late = {.next_ms = -1};
+        struct ledger_answer late = {.op = m->copy.ask.op};
         (void)err_set(&late.err, ERR_UNAVAILABLE, "no answer");
         if (m->asked && !cut && w.now >= m->due)
             answer(m, &m->answer);
@@ -396,21 +388,23 @@ static void look_at_all(void) {
 
 static void submit(void) {
     struct seen *s = &w.seen[w.submitted];
-    struct ledger_task t = {.type = (char *)(uintptr_t) "run",
-                            .body = (char *)(uintptr_t) "{}",
-                            .webhook = (char *)(uintptr_t) "http://h/",
-                            .priority = dice(3),
-                            .max_attempts = 3,
-                            .timeout_ms = chance(20) ? 5000 : 600000,
-                            .run_at_ms = chance(20) ? ledger_now() + dice(20000) : 0};
-    (void)snprintf(t.id, sizeof(t.id), "task_%d", w.submitted++);
-    (void)snprintf(t.owner, sizeof(t.owner), "key_%u", dice(2));
-    memcpy(s->id, t.id, sizeof(s->id));
+    struct ledger_task_submit t = {.id = s->id,
+                                   .type = "run",
+                                   .body = "{}",
+                                   .webhook = "http://h/",
+                                   .priority = dice(3),
+                                   .max_attempts = 3,
+                                   .timeout_ms = chance(20) ? 5000 : 600000,
+                                   .run_at_ms = chance(20) ? ledger_now() + dice(20000) : 0,
+                                   .waiting_max = 99};
+    (void)snprintf(s->id, sizeof(s->id), "task_%d", w.submitted++);
+    t.owner = dice(2) ? "key_1" : "key_0";
     for (int again = 0; again < 2; again++) { /* the answer to the first was lost, perhaps */
         struct ledger_answer a;
-        ledger_db_do(w.db,
-                     &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT, .task = &t, .per_key = 99}, &a);
-        check(a.err.code == 0 && a.ntasks == 1 && a.repeated == (again == 1), "it is queued once");
+        ledger_db_do(w.db, &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT, .task_submit = t}, &a);
+        check(a.err.code == 0 && strcmp(a.task_submitted.task.id, s->id) == 0 &&
+                  a.task_submitted.repeated == (again == 1),
+              "it is queued once");
         ledger_answer_finish(&a);
     }
     w.changed = true;
@@ -420,11 +414,11 @@ static void submit(void) {
 static void cancel(void) {
     if (w.submitted == 0)
         return;
-    struct ledger_task t = {0};
-    (void)snprintf(t.id, sizeof(t.id), "task_%u", dice((uint32_t)w.submitted));
+    char id[ID_SIZE];
+    (void)snprintf(id, sizeof(id), "task_%u", dice((uint32_t)w.submitted));
     struct ledger_answer a;
-    bool over = seen_of(t.id)->over;
-    ledger_db_do(w.db, &(struct ledger_ask){.op = LEDGER_TASK_CANCEL, .task = &t}, &a);
+    bool over = seen_of(id)->over;
+    ledger_db_do(w.db, &(struct ledger_ask){.op = LEDGER_TASK_CANCEL, .task_cancel.id = id}, &a);
     check((a.err.code == ERR_CONFLICT) == over, "what has ended cannot be cancelled");
     ledger_answer_finish(&a);
     w.changed = true;
@@ -443,7 +437,7 @@ static void trouble(void) {
     if (chance(3))
         s->cut_until = w.now + dice(90000);
     if (w.jumps && chance(3))
-        w.skew += (int64_t)dice(120000) - 60000;
+        w.skew += chance(50) ? (int64_t)dice(120000) - 60000 : (int64_t)dice(7200000) - 3600000;
     if (chance(4))
         cancel();
 }
@@ -477,6 +471,8 @@ static bool is_over(void) {
 
 static void calm_down(void) {
     w.calm = true;
+    if (w.jumps)
+        w.skew += 100 * (int64_t)3600000; /* "run_at" is meant by the clock, however it was set */
     for (int i = 0; i < SERVERS; i++) {
         w.servers[i].asleep_until = w.servers[i].cut_until = 0;
         if (!w.servers[i].desk)
@@ -499,8 +495,10 @@ static void run_schedule(unsigned seed) {
     w.jumps = seed % 4 == 1;
     w.sleeps = seed % 4 >= 2;
     w.now = 1000;
-    if (!w.db)
+    if (!w.db) {
         assert_int_equal(ledger_db_memory(ledger_now, &w.db, &e), 0);
+        w.db->mono_ms = ledger_mono;
+    }
     assert_int_equal(sqlite3_exec(w.db->db,
                                   "DELETE FROM tasks; DELETE FROM queue; DELETE FROM scheduled;"
                                   "DELETE FROM leases; DELETE FROM outbox; DELETE FROM usage;"
@@ -535,9 +533,443 @@ static void test_whatever_goes_wrong_each_task_ends_once(void **state) {
     w.db = NULL;
 }
 
+/* --- one desk and a ledger that says what the test wants --- */
+
+static struct lone {
+    int64_t now;
+    struct desk *desk;
+    int claims;   /* tasks that a claim gives out */
+    int given;    /* so far */
+    int finishes; /* asked for */
+    int begun;
+    enum err_code refusal; /* of every end; 0: none */
+    char said[600];        /* the last end's message */
+    char code[64];
+    bool with_result;
+} lone;
+
+static int64_t lone_now(void *ctx) {
+    (void)ctx;
+    return lone.now;
+}
+
+static void lone_ask(void *ctx, const struct ledger_ask *ask, ledger_on_answer on_answer,
+                     void *answer_ctx) {
+    (void)ctx;
+    struct ledger_answer a = {.op = ask->op};
+    if (ask->op == LEDGER_NODE_BEGIN)
+        a.node_begun = (struct ledger_node_begun){.epoch = 1, .begun = true};
+    if (ask->op == LEDGER_TASK_CLAIM)
+        a.task_claimed.next_ms = -1;
+    if (ask->op == LEDGER_TASK_CLAIM && ask->task_claim.limit > 0 && lone.given < lone.claims) {
+        struct ledger_task *t = calloc(1, sizeof(*t));
+        a.task_claimed.tasks = t;
+        a.task_claimed.n = 1;
+        t->attempt = 1;
+        (void)snprintf(t->id, sizeof(t->id), "task_%d", lone.given++);
+    }
+    if (ask->op == LEDGER_TASK_RENEW) {
+        a.task_renewed.n = ask->task_renew.n;
+        a.task_renewed.leases = calloc(ask->task_renew.n, sizeof(*a.task_renewed.leases));
+        for (size_t i = 0; i < ask->task_renew.n; i++)
+            a.task_renewed.leases[i].lease = ask->task_renew.leases[i];
+    }
+    if (ask->op == LEDGER_TASK_END) {
+        const struct ledger_task_end *t = &ask->task_end;
+        lone.finishes++;
+        lone.with_result = t->result != NULL;
+        (void)snprintf(lone.said, sizeof(lone.said), "%s",
+                       t->error_message ? t->error_message : "");
+        (void)snprintf(lone.code, sizeof(lone.code), "%s", t->error_code ? t->error_code : "");
+        if (lone.refusal)
+            (void)err_set(&a.err, lone.refusal, "it cannot be written");
+    }
+    on_answer(answer_ctx, &a);
+    ledger_answer_finish(&a);
+}
+
+static int lone_start(void *ctx, struct ledger_task *t, struct err *err) {
+    (void)ctx;
+    (void)t;
+    (void)err;
+    lone.begun++;
+    return 0;
+}
+
+static void lone_stop(void *ctx, const char *task, int64_t attempt) {
+    (void)ctx;
+    (void)task;
+    (void)attempt;
+}
+
+static void lone_wake(void *ctx, int64_t after_ms) {
+    (void)ctx;
+    (void)after_ms;
+}
+
+static void lone_begin(int claims) {
+    lone = (struct lone){.now = 1000, .claims = claims};
+    lone.desk = desk_create(&(struct desk_options){.node = "n",
+                                                   .slots = 1,
+                                                   .per_key = 1,
+                                                   .now_ms = lone_now,
+                                                   .ask = lone_ask,
+                                                   .start = lone_start,
+                                                   .stop = lone_stop,
+                                                   .wake = lone_wake});
+}
+
+static void lone_pass(int64_t ms) {
+    for (int64_t until = lone.now + ms; lone.now < until; lone.now += 100)
+        desk_tick(lone.desk);
+}
+
+static void test_an_end_that_cannot_be_written_gives_its_place_back(void **state) {
+    (void)state;
+    lone_begin(2);
+    lone_pass(500);
+    assert_int_equal(lone.begun, 1);
+    lone.refusal = ERR_INTERNAL;
+    desk_ended(lone.desk, "task_0", 1, &(struct desk_end){.state = TASK_DONE, .result = "1"});
+    assert_true(lone.with_result);
+    lone_pass(60000);
+    assert_string_equal(lone.code, "internal_error"); /* a plain end, which can be written */
+    assert_string_equal(lone.said, DESK_PLAIN_END);
+    assert_false(lone.with_result);
+    lone_pass(60000);
+    assert_int_equal(lone.finishes, 2 * DESK_REFUSALS);
+    assert_int_equal(lone.begun, 2); /* the next one has its place */
+    desk_destroy(lone.desk);
+}
+
+static void test_an_end_waits_for_a_ledger_that_is_away(void **state) {
+    (void)state;
+    static const enum err_code away[] = {ERR_UNAVAILABLE, ERR_FULL};
+    for (size_t i = 0; i < ARRAY_LEN(away); i++) {
+        lone_begin(1);
+        lone_pass(500);
+        lone.refusal = away[i];
+        desk_ended(lone.desk, "task_0", 1, &(struct desk_end){.state = TASK_DONE, .result = "1"});
+        lone_pass(3600000);
+        assert_true(lone.with_result);
+        lone.refusal = 0;
+        lone.finishes = 0;
+        lone_pass(2000);
+        assert_int_equal(lone.finishes, 1);
+        assert_true(lone.with_result);
+        desk_destroy(lone.desk);
+    }
+}
+
+static void test_texts_of_an_end_are_whole_and_bounded(void **state) {
+    (void)state;
+    char text[2 * DESK_ERROR_BYTES];
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    lone_begin(2);
+    lone_pass(500);
+    desk_ended(lone.desk, "task_0", 1,
+               &(struct desk_end){.state = TASK_FAILED,
+                                  .error_code = "Error",
+                                  .error_message = "caf\xc3\xa9 \xc3"});
+    assert_string_equal(lone.said, "caf\xc3\xa9 ");
+    lone_pass(500);
+    desk_ended(lone.desk, "task_1", 1,
+               &(struct desk_end){.state = TASK_FAILED, .error_code = text, .error_message = "m"});
+    assert_int_equal(lone.finishes, 2);
+    desk_destroy(lone.desk);
+}
+
+/* --- one desk, and keys that have long tasks --- */
+
+enum { FAIR_SLOTS = 16, FAIR_PER_KEY = 8, FAIR_KEYS = 40 };
+
+static struct fair {
+    int64_t now;
+    struct desk *desk;
+    struct ledger_db *db;
+    int64_t skew; /* of the wall clock */
+    int submitted;
+    bool closes; /* while the answer to a claim is on its way */
+    struct {
+        char task[ID_SIZE];
+        int64_t attempt;
+    } at_work[FAIR_SLOTS];
+    size_t n;
+} fair;
+
+static int64_t fair_now(void *ctx) {
+    (void)ctx;
+    return fair.now;
+}
+
+static int64_t fair_ledger_now(void) {
+    return 1000000000 + fair.now + fair.skew;
+}
+
+static int64_t fair_mono(void) {
+    return fair.now;
+}
+
+static void fair_ask(void *ctx, const struct ledger_ask *ask, ledger_on_answer on_answer,
+                     void *answer_ctx) {
+    (void)ctx;
+    struct ledger_answer a;
+    ledger_db_do(fair.db, ask, &a);
+    if (fair.closes && ask->op == LEDGER_TASK_CLAIM)
+        desk_close(fair.desk);
+    on_answer(answer_ctx, &a);
+    ledger_answer_finish(&a);
+}
+
+static int fair_start(void *ctx, struct ledger_task *t, struct err *err) {
+    (void)ctx;
+    (void)err;
+    assert_true(fair.n < FAIR_SLOTS);
+    memcpy(fair.at_work[fair.n].task, t->id, sizeof(t->id));
+    fair.at_work[fair.n++].attempt = t->attempt;
+    return 0;
+}
+
+static void fair_pass(int64_t ms) {
+    for (int64_t until = fair.now + ms; fair.now < until; fair.now += 100)
+        desk_tick(fair.desk);
+}
+
+static void fair_desk_of(size_t slots, size_t per_key) {
+    fair.desk = desk_create(&(struct desk_options){.node = "n",
+                                                   .slots = slots,
+                                                   .per_key = per_key,
+                                                   .now_ms = fair_now,
+                                                   .ask = fair_ask,
+                                                   .start = fair_start,
+                                                   .stop = lone_stop,
+                                                   .wake = lone_wake});
+}
+
+static void fair_desk(size_t per_key) {
+    fair_desk_of(FAIR_SLOTS, per_key);
+}
+
+static void fair_begin(void) {
+    struct err e;
+    fair = (struct fair){.now = 1000};
+    assert_int_equal(ledger_db_memory(fair_ledger_now, &fair.db, &e), 0);
+    fair.db->mono_ms = fair_mono;
+    fair_desk(FAIR_PER_KEY);
+}
+
+static void fair_end(void) {
+    desk_destroy(fair.desk);
+    ledger_db_close(fair.db);
+}
+
+static void fair_submit(const char *owner, int times) {
+    for (int i = 0; i < times; i++) {
+        char id[ID_SIZE];
+        struct ledger_answer a;
+        (void)snprintf(id, sizeof(id), "task_%s_%03d", owner, fair.submitted++);
+        ledger_db_do(fair.db,
+                     &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
+                                          .task_submit = {.id = id,
+                                                          .owner = owner,
+                                                          .type = "run",
+                                                          .body = "{}",
+                                                          .max_attempts = 3,
+                                                          .waiting_max = 999}},
+                     &a);
+        assert_int_equal(a.err.code, 0);
+        ledger_answer_finish(&a);
+    }
+    desk_hint(fair.desk);
+    fair_pass(2000);
+}
+
+static size_t fair_held(const char *owner) {
+    size_t n = 0;
+    char name[ID_SIZE];
+    (void)snprintf(name, sizeof(name), "task_%s_", owner);
+    for (size_t i = 0; i < fair.n; i++)
+        n += strncmp(fair.at_work[i].task, name, strlen(name)) == 0;
+    return n;
+}
+
+static void fair_end_oldest(const struct desk_end *how) {
+    char task[ID_SIZE];
+    memcpy(task, fair.at_work[0].task, sizeof(task));
+    int64_t attempt = fair.at_work[0].attempt;
+    memmove(fair.at_work, fair.at_work + 1, --fair.n * sizeof(fair.at_work[0]));
+    desk_ended(fair.desk, task, attempt, how);
+    fair_pass(300);
+}
+
+static void fair_finish_oldest(void) {
+    fair_end_oldest(&(struct desk_end){.state = TASK_DONE});
+}
+
+static void test_long_tasks_of_some_keys_leave_slots_for_others(void **state) {
+    (void)state;
+    fair_begin();
+    fair_submit("a", 100);
+    assert_int_equal(fair_held("a"), FAIR_PER_KEY);
+    fair_submit("b", 100);
+    assert_int_equal(fair_held("b"), 4);
+    fair_pass(3600000); /* none of them ends */
+    assert_int_equal(fair.n, 12);
+    static const char *const others[] = {"c", "d", "e", "f"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        fair_submit(others[i], 100);
+        assert_int_equal(fair_held(others[i]), 1); /* at once */
+    }
+    fair_end();
+}
+
+/* Of few slots a quarter is one: the second key would take it, and a third wait for both. */
+static void test_two_keys_leave_a_slot_for_a_third_however_few_there_are(void **state) {
+    (void)state;
+    for (size_t slots = 3; slots <= FAIR_SLOTS; slots++) {
+        fair_begin();
+        desk_destroy(fair.desk);
+        fair_desk_of(slots, slots);
+        fair_submit("a", 100);
+        assert_int_equal(fair_held("a"), slots - MAX(slots / 4, (size_t)2));
+        fair_submit("b", 100);
+        assert_int_equal(fair_held("b"), 1);
+        fair_pass(3600000); /* none of them ends */
+        fair_submit("c", 1);
+        assert_int_equal(fair_held("c"), 1); /* at once */
+        fair_end();
+    }
+}
+
+static void test_a_share_shrinks_while_others_wait(void **state) {
+    (void)state;
+    fair_begin();
+    fair_submit("a", 100);
+    fair_submit("b", 100);
+    for (int i = 0; i < 40; i++)
+        fair_finish_oldest();
+    assert_int_equal(fair_held("a"), 6); /* of the twelve that are not kept */
+    assert_int_equal(fair_held("b"), 6);
+    fair_submit("c", 20);
+    for (int i = 0; i < 24; i++)
+        fair_finish_oldest();
+    assert_int_equal(fair_held("a"), 4);
+    assert_int_equal(fair_held("b"), 4);
+    assert_int_equal(fair_held("c"), 4);
+    for (int i = 0; i < 70; i++) /* c has nothing more then */
+        fair_finish_oldest();
+    assert_int_equal(fair_held("a"), 6);
+    assert_int_equal(fair_held("b"), 6);
+    assert_int_equal(fair_held("c"), 0);
+    fair_end();
+}
+
+static void test_every_key_gets_its_turn_among_many(void **state) {
+    (void)state;
+    bool served[FAIR_KEYS] = {0};
+    char owner[8];
+    fair_begin();
+    for (int i = 0; i < FAIR_KEYS; i++) {
+        (void)snprintf(owner, sizeof(owner), "k%02d", i);
+        fair_submit(owner, 20);
+    }
+    assert_int_equal(fair.n, FAIR_SLOTS);
+    for (int i = 0; i < 3 * FAIR_KEYS; i++) {
+        fair_finish_oldest();
+        for (int k = 0; k < FAIR_KEYS; k++) {
+            (void)snprintf(owner, sizeof(owner), "k%02d", k);
+            served[k] |= fair_held(owner) > 0;
+        }
+    }
+    for (int k = 0; k < FAIR_KEYS; k++)
+        assert_true(served[k]);
+    fair_end();
+}
+
+static void test_leases_and_retries_do_not_see_jumps_of_the_clock(void **state) {
+    (void)state;
+    static const int64_t jumps[] = {3600000, -3600000, 86400000, -86400000};
+    for (size_t i = 0; i < ARRAY_LEN(jumps); i++) {
+        fair_begin();
+        fair_submit("a", 1);
+        assert_int_equal(fair.n, 1);
+        fair.skew += jumps[i];
+        fair_pass(60000);
+        assert_int_equal(fair.n, 1); /* it was not begun again */
+        fair_end_oldest(&(struct desk_end){.fault = true, .error_code = "unavailable"});
+        assert_int_equal(fair.n, 0); /* another try comes in a second */
+        fair.skew += jumps[i];
+        fair_pass(400);
+        assert_int_equal(fair.n, 0); /* not earlier */
+        fair_pass(2000);
+        assert_int_equal(fair.n, 1); /* not later */
+        assert_int_equal(fair.at_work[0].attempt, 2);
+        fair_end();
+    }
+}
+
+static void test_what_is_claimed_while_the_server_stops_is_handed_back(void **state) {
+    (void)state;
+    fair_begin();
+    fair_pass(1000);
+    fair.closes = true;
+    fair_submit("a", 1);
+    for (int i = 0; i < 5; i++) { /* more often than it may be tried */
+        assert_int_equal(fair.n, 0);
+        assert_false(desk_is_busy(fair.desk));
+        desk_destroy(fair.desk);
+        fair_desk(FAIR_PER_KEY);
+        fair_pass(300000); /* longer than it waits before the next attempt */
+    }
+    desk_destroy(fair.desk);
+    fair.closes = false;
+    fair_desk(FAIR_PER_KEY);
+    fair_pass(300000);
+    assert_int_equal(fair.n, 1);
+    assert_true(desk_is_busy(fair.desk));
+    fair_end();
+}
+
+/* The clock was set back while no server ran. */
+static void test_a_server_that_begins_holds_retries_to_their_longest_wait(void **state) {
+    (void)state;
+    fair_begin();
+    fair_submit("a", 1);
+    fair_end_oldest(&(struct desk_end){.fault = true, .error_code = "unavailable"});
+    desk_destroy(fair.desk);
+    fair.db->follows_clock = false; /* as in a new process */
+    fair.skew = -86400000;
+    fair_desk(FAIR_PER_KEY);
+    fair_pass(80000);
+    assert_int_equal(fair.n, 1);
+    fair_end();
+}
+
+static void test_the_operator_has_all_slots(void **state) {
+    (void)state;
+    fair_begin();
+    desk_destroy(fair.desk);
+    fair_desk(FAIR_SLOTS);
+    fair_submit("", 100);
+    assert_int_equal(fair.n, FAIR_SLOTS);
+    fair_end();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         PLAIN(test_whatever_goes_wrong_each_task_ends_once),
+        PLAIN(test_an_end_that_cannot_be_written_gives_its_place_back),
+        PLAIN(test_an_end_waits_for_a_ledger_that_is_away),
+        PLAIN(test_texts_of_an_end_are_whole_and_bounded),
+        PLAIN(test_long_tasks_of_some_keys_leave_slots_for_others),
+        PLAIN(test_two_keys_leave_a_slot_for_a_third_however_few_there_are),
+        PLAIN(test_a_share_shrinks_while_others_wait),
+        PLAIN(test_every_key_gets_its_turn_among_many),
+        PLAIN(test_the_operator_has_all_slots),
+        PLAIN(test_leases_and_retries_do_not_see_jumps_of_the_clock),
+        PLAIN(test_what_is_claimed_while_the_server_stops_is_handed_back),
+        PLAIN(test_a_server_that_begins_holds_retries_to_their_longest_wait),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,11 @@ void model_stream_cancel(struct model_stream *s) {
     drop_stream();
 }
 
+unsigned model_retry_after_ms(const struct model_stream *s) {
+    (void)s;
+    return 2500;
+}
+
 struct model_usage model_stream_usage(const struct model_stream *s) {
     assert_ptr_equal(s, stream);
     return cut_usage;
@@ -133,18 +138,22 @@ static void stops(enum model_stop stop) {
     json_decref(message);
 }
 
-static void breaks(const char *why) {
+static void breaks_as(enum err_code code, const char *why) {
     struct err err;
-    (void)err_set(&err, ERR_UNAVAILABLE, "%s", why);
+    (void)err_set(&err, code, "%s", why);
     struct model_stream s = *stream;
     free(stream);
     stream = NULL;
     json_t *partial = json_array_size(s.content) > 0
                           ? json_pack("{s:s,s:O}", "role", "assistant", "content", s.content)
                           : NULL;
-    s.cb.on_error(s.ctx, &err, false, partial);
+    s.cb.on_error(s.ctx, &err, code != ERR_UNAVAILABLE, partial);
     json_decref(partial);
     json_decref(s.content);
+}
+
+static void breaks(const char *why) {
+    breaks_as(ERR_UNAVAILABLE, why);
 }
 
 /* --- the tools --- */
@@ -637,6 +646,39 @@ static void a_stream_that_fails_gives_what_came(void **state) {
     assert_int_equal(end.outcome, DIALOG_FAILED);
 }
 
+/* Whatever its server said, the client's request is not at fault. */
+static void a_model_that_fails_is_a_bad_gateway(void **state) {
+    (void)state;
+    static const enum err_code codes[] = {ERR_UNAUTHORIZED, ERR_RATE,     ERR_TOO_LARGE,
+                                          ERR_UPSTREAM,     ERR_PROTOCOL, ERR_TIMEOUT};
+    for (size_t i = 0; i < ARRAY_LEN(codes); i++) {
+        begin();
+        turn();
+        breaks_as(codes[i], "no");
+        turn();
+        assert_int_equal(end.outcome, DIALOG_FAILED);
+        assert_int_equal(dialog_http_status(&end), 502);
+        assert_int_equal(end.retry_after_s, codes[i] == ERR_RATE ? 3 : 0);
+        destroy();
+        reset();
+    }
+    static const struct {
+        struct dialog_end end;
+        int status;
+    } others[] = {
+        {{.outcome = DIALOG_DONE}, 200},
+        {{.outcome = DIALOG_STEPS, .error.code = ERR_LIMIT}, 200},
+        {{.outcome = DIALOG_BUDGET, .error.code = ERR_LIMIT}, 200},
+        {{.outcome = DIALOG_BUDGET, .error.code = ERR_TIMEOUT}, 504},
+        {{.outcome = DIALOG_BUDGET, .error.code = ERR_QUOTA}, 429},
+        {{.outcome = DIALOG_FAILED, .error.code = ERR_RATE}, 429}, /* by the key's account */
+        {{.outcome = DIALOG_FAILED, .error.code = ERR_FULL}, 507},
+        {{.outcome = DIALOG_CANCELLED}, 499},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        assert_int_equal(dialog_http_status(&others[i].end), others[i].status);
+}
+
 static void a_stream_that_cannot_begin_is_a_failure(void **state) {
     (void)state;
     stream_refused = true;
@@ -810,6 +852,7 @@ int main(void) {
         UNIT(the_wall_clock_begins_with_the_dialog),
         UNIT(the_wall_clock_ends_a_stream_and_a_tool),
         UNIT(a_stream_that_fails_gives_what_came),
+        UNIT(a_model_that_fails_is_a_bad_gateway),
         UNIT(a_stream_that_cannot_begin_is_a_failure),
         UNIT(an_empty_answer_is_a_failure_unless_something_was_said),
         UNIT(it_can_be_cancelled_in_every_state),

@@ -1,4 +1,5 @@
 #include "base/err.h"
+#include "base/utf8.h"
 #include "unit/unit.h"
 
 #include <errno.h>
@@ -59,6 +60,36 @@ static void test_a_message_that_is_too_long_is_cut(void **state) {
     assert_int_equal(strlen(e.message), sizeof(e.message) - 1);
 }
 
+/* Cut anywhere, by the message's size or by a precision, around any bytes. */
+static void test_a_message_is_utf8_whatever_went_into_it(void **state) {
+    (void)state;
+    static const char *const texts[] = {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+                                        "\xff",     "\x80",         "\xed\xa0\x80"};
+    struct err e;
+    char text[700];
+    for (size_t t = 0; t < sizeof(texts) / sizeof(texts[0]); t++)
+        for (size_t shift = 0; shift < 5; shift++) {
+            size_t n = strlen(texts[t]);
+            memset(text, 'x', shift);
+            for (size_t i = shift; i < sizeof(text) - 1; i++)
+                text[i] = texts[t][(i - shift) % n];
+            text[sizeof(text) - 1] = 0;
+            (void)err_set(&e, ERR_IO, "%s", text);
+            assert_true(utf8_is_valid(e.message, strlen(e.message)));
+            assert_true(strlen(e.message) > sizeof(e.message) - 5);
+            (void)err_wrap(&e, "%s", text);
+            assert_true(utf8_is_valid(e.message, strlen(e.message)));
+            (void)err_set(&e, ERR_IO, "there is no \"%.64s\" here", text);
+            assert_true(utf8_is_valid(e.message, strlen(e.message)));
+            assert_non_null(strstr(e.message, "\" here"));
+            errno = EACCES;
+            (void)err_sys(&e, "%.*s", (int)(495 + shift), text);
+            assert_true(utf8_is_valid(e.message, strlen(e.message)));
+        }
+    (void)err_set(&e, ERR_IO, "no \"%.4s\"", "x\xc3\xa9\xc3\xa9");
+    assert_string_equal(e.message, "no \"x\xc3\xa9\"");
+}
+
 static void test_every_code_has_a_name_and_a_status(void **state) {
     (void)state;
     for (int c = 1; c < ERR_CODE_COUNT; c++) {
@@ -79,6 +110,7 @@ int main(void) {
         PLAIN(test_sys_adds_the_reason),
         PLAIN(test_wrap_puts_context_before_and_keeps_the_rest),
         PLAIN(test_a_message_that_is_too_long_is_cut),
+        PLAIN(test_a_message_is_utf8_whatever_went_into_it),
         PLAIN(test_every_code_has_a_name_and_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -510,7 +510,7 @@ static void export_is_the_whole_database(void **state) {
                      SQLITE_OK);
     assert_int_equal(sqlite3_step(s), SQLITE_ROW);
     assert_int_equal(sqlite3_column_int(s, 0), 6);
-    assert_string_equal(sqlite3_column_text(s, 1), "ok");
+    assert_string_equal((const char *)sqlite3_column_text(s, 1), "ok");
     sqlite3_finalize(s);
     sqlite3_close(db);
     /* A pipe could be made to wait for ever. */

@@ -388,7 +388,7 @@ static void endless_queries_are_stopped(void **state) {
 static void functions_cannot_be_bombs(void **state) {
     (void)state;
     /* A sanitizer makes our own functions many times slower. */
-    int scale = lock_is_relaxed() ? 20 : 1;
+    int scale = facet_lock_is_relaxed() ? 20 : 1;
     open_with((struct facet_limits){.time_ms = CLIENT_ANSWER_MS});
     static const struct {
         const char *sql;

@@ -31,8 +31,8 @@ static int locked(int (*lock)(struct err *), int (*fn)(void)) {
         struct err err;
         uint32_t abi;
         int dir = open(folder, O_RDONLY | O_DIRECTORY);
-        if (lock_process(&err) < 0 || fchdir(dir) < 0 || lock_folder(dir, &abi, &err) < 0 ||
-            (lock && lock(&err) < 0))
+        if (facet_lock_process(&err) < 0 || fchdir(dir) < 0 ||
+            facet_lock_folder(dir, &abi, &err) < 0 || (lock && lock(&err) < 0))
             _exit(99);
         _exit(fn());
     }
@@ -120,7 +120,7 @@ static void only_its_folder_can_be_opened(void **state) {
     uint32_t abi = 0;
     pid_t pid = fork();
     if (pid == 0)
-        _exit(lock_folder(AT_FDCWD, &abi, &err) == 0 && abi == 0);
+        _exit(facet_lock_folder(AT_FDCWD, &abi, &err) == 0 && abi == 0);
     int status;
     (void)waitpid(pid, &status, 0);
     if (WEXITSTATUS(status) == 1) {
@@ -135,7 +135,7 @@ static void only_its_folder_can_be_opened(void **state) {
 
 static void what_is_not_listed_ends_the_process(void **state) {
     (void)state;
-    if (lock_is_relaxed()) {
+    if (facet_lock_is_relaxed()) {
         (void)fprintf(stderr, "not checked: the sanitizer needs system calls of its own\n");
         return;
     }
@@ -161,8 +161,8 @@ static void what_is_not_listed_ends_the_process(void **state) {
         {"open outside", open_outside, EACCES, 1000 + SIGSYS},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
-        int opening = locked(lock_calls_while_opening, CASES[i].fn);
-        int running = locked(lock_calls, CASES[i].fn);
+        int opening = locked(facet_lock_calls_while_opening, CASES[i].fn);
+        int running = locked(facet_lock_calls, CASES[i].fn);
         if (opening != CASES[i].opening || running != CASES[i].running)
             fail_msg("%s: %d while opening, %d while running", CASES[i].name, opening, running);
     }
@@ -198,7 +198,7 @@ static void the_process_is_locked(void **state) {
     assert_int_equal(r.rlim_max, 128);
     assert_int_equal(prlimit(c.pid, RLIMIT_FSIZE, NULL, &r), 0);
     assert_true(r.rlim_max < (300U << 20));
-    if (!lock_is_relaxed()) {
+    if (!facet_lock_is_relaxed()) {
         assert_status(text, "Seccomp:\t2\n");
         assert_status(text, "Seccomp_filters:\t2\n");
         assert_int_equal(prlimit(c.pid, RLIMIT_DATA, NULL, &r), 0);

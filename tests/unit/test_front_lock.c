@@ -1,6 +1,7 @@
 #include "base/fd.h"
-#include "front/lock.h"
+#include "front/common/lock.h"
 #include "lock/sanitized.h"
+#include "loop/init.h"
 #include "loop/spawner.h"
 #include "unit/unit.h"
 
@@ -10,6 +11,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -140,7 +142,7 @@ static int start_a_program(void) {
     int spawn = open(getenv("CAY_SPAWN"), O_PATH | O_CLOEXEC);
     int sh = open("/bin/sh", O_PATH | O_CLOEXEC);
     static const char *const args[] = {"-c", "/bin/true && exit 7", NULL};
-    if (uv_loop_init(&loop) != 0 || spawner_start(&loop, spawn, &s, &err) < 0 ||
+    if (loop_init(&loop) != 0 || spawner_start(&loop, spawn, &s, &err) < 0 ||
         front_lock_calls(&err) < 0)
         return 50;
     struct child_options o = {.name = "sh", .exec_fd = sh, .args = args, .on_exit = on_exit_};
@@ -161,8 +163,25 @@ static void test_programs_are_started_without_its_filter(void **state) {
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
+/* What a ring does no filter sees. */
+static void test_its_loop_has_no_ring(void **state) {
+    (void)state;
+    uv_loop_t loop;
+    assert_int_equal(loop_init(&loop), 0);
+    for (int fd = 0; fd < 256; fd++) {
+        char path[64];
+        char name[64] = "";
+        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        if (readlink(path, name, sizeof(name) - 1) > 0)
+            assert_null(strstr(name, "io_uring"));
+    }
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_its_loop_has_no_ring),
         PLAIN(test_what_the_front_does_not_need_is_refused),
         PLAIN(test_what_it_needs_is_not),
         PLAIN(test_programs_are_started_without_its_filter),

@@ -18,7 +18,7 @@ static int setup(void **state) {
     if (!mkdtemp(dir))
         return -1;
     (void)snprintf(file, sizeof(file), "%s/agent.db", dir);
-    return history_open(file, &h, &e);
+    return history_open(NULL, file, &h, &e);
 }
 
 static int teardown_files(void) {
@@ -179,7 +179,7 @@ static void rest_loses_nothing(void **state) {
 static void a_file_that_cannot_be_opened_is_an_error(void **state) {
     (void)state;
     struct history *other = NULL;
-    assert_int_equal(history_open("/nosuch/agent.db", &other, &e), -ERR_IO);
+    assert_int_equal(history_open(NULL, "/nosuch/agent.db", &other, &e), -ERR_IO);
     assert_non_null(strstr(e.message, "history: open"));
     (void)history_rest(h);
     assert_int_equal(teardown_files(), 0);
@@ -229,7 +229,7 @@ static void conversations_beyond_the_open_ones_lose_nothing(void **state) {
     assert_int_equal(put("a", "1"), 0);
     for (int i = 0; i < MANY; i++) {
         (void)snprintf(path[i], sizeof(path[i]), "%s/many-%d.db", dir, i);
-        assert_int_equal(history_open(path[i], &all[i], &e), 0);
+        assert_int_equal(history_open(NULL, path[i], &all[i], &e), 0);
     }
     char value[32];
     for (int round = 0; round < 3; round++)

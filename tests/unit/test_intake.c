@@ -1,8 +1,8 @@
 #include "base/limits.h"
 #include "base/mem.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
+#include "front/common/share.h"
 #include "front/run/ask.h"
-#include "front/share.h"
 #include "unit/unit.h"
 
 #include <stdio.h>

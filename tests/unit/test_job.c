@@ -22,12 +22,15 @@ static int setup(void **state) {
     (void)snprintf(path, sizeof(path), "%s/cay.db", dir);
     cancelled = 0;
     int rc = store_open(path, &store, &e);
+    if (rc == 0)
+        rc = store_start_writer(store, &loop, &e);
     jobs = jobs_create(&loop, store);
     return rc;
 }
 
 static int teardown(void **state) {
     (void)state;
+    store_stop_writer(store);
     jobs_destroy(jobs);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     store_close(store);
@@ -91,7 +94,17 @@ static void follow(struct reader *r, const char *id, int64_t after, size_t room)
     assert_string_equal(r->got, ""); /* not before the loop */
 }
 
+static void on_written(void *ctx) {
+    *(bool *)ctx = true;
+}
+
+/* Until everything is written and told. */
 static void turn(void) {
+    struct store_wait w = {0};
+    bool written = false;
+    store_after(store, &w, on_written, &written);
+    while (!written)
+        (void)uv_run(&loop, UV_RUN_ONCE);
     (void)uv_run(&loop, UV_RUN_NOWAIT);
     (void)uv_run(&loop, UV_RUN_NOWAIT);
 }
@@ -129,6 +142,24 @@ static void stored_events_can_be_followed_from_any_number(void **state) {
 static void kept_events_can_be_followed_from_any_number(void **state) {
     (void)state;
     check_following(false);
+}
+
+/* The ledger may name a job whose beginning and end still wait to be written. */
+static void a_known_job_that_has_just_ended_can_be_followed(void **state) {
+    (void)state;
+    struct reader r = {.room = 100};
+    struct job *j = begin(true, true);
+    char id[ID_SIZE];
+    (void)snprintf(id, sizeof(id), "%s", job_id(j));
+    assert_true(job_is_running(jobs, id));
+    event(j, 1);
+    end(j);
+    assert_false(job_is_running(jobs, id));
+    r.follow = job_follow_known(jobs, id, 0, on_more, &r);
+    turn();
+    assert_string_equal(r.got, "1,");
+    assert_true(r.over);
+    job_unfollow(r.follow);
 }
 
 static void one_who_reads_slowly_misses_nothing(void **state) {
@@ -177,6 +208,7 @@ static void a_job_that_has_ended_is_followed_in_the_store(void **state) {
     (void)snprintf(id, sizeof(id), "%s", job_id(j));
     event(j, 1);
     end(j);
+    turn();
     struct reader r;
     follow(&r, id, 0, 100);
     turn();
@@ -232,6 +264,7 @@ static void only_who_may_see_a_job_can_follow_and_cancel_it(void **state) {
     assert_int_equal(cancelled, 1);
     end(j);
     end(firm);
+    turn();
     assert_int_equal(job_cancel(jobs, id, own, &e), -ERR_CONFLICT);
 }
 
@@ -241,6 +274,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(stored_events_can_be_followed_from_any_number),
         TEST(kept_events_can_be_followed_from_any_number),
+        TEST(a_known_job_that_has_just_ended_can_be_followed),
         TEST(one_who_reads_slowly_misses_nothing),
         TEST(many_events_come_in_pages),
         TEST(a_job_that_has_ended_is_followed_in_the_store),

@@ -338,6 +338,58 @@ static void test_a_member_is_found_in_the_text(void **state) {
     }
 }
 
+/* What one reader takes, the other takes too: nothing that was accepted and stored is lost. */
+static void test_what_is_stored_is_read_by_the_same_rule(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "\"a\\u0000b\"",     "{\"a\":[\"\\u0000\"]}", "1", "null",        "[]",
+        "{\"a\":1,\"a\":2}", "{\"a\\u0000\":1}",      "{", "\"\\ud800\"", "99999999999999999999"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        _cleanup_(json) json_t *a = NULL;
+        int rc = parse(texts[i], &a);
+        _cleanup_(json) json_t *b = json_read_str(texts[i]);
+        assert_true((rc == 0) == (b != NULL));
+        _cleanup_(free) char *text = rc == 0 ? json_dump_text(a, 1000, NULL) : NULL;
+        _cleanup_(json) json_t *again = json_read_str(text);
+        assert_true(rc < 0 || json_equal(a, again));
+    }
+    assert_null(json_read_str(NULL));
+    assert_null(json_read(NULL, 0));
+    /* The deepest that is accepted can be stored inside something else. */
+    char deep[2 * JSON_DEPTH_MAX + 4] = "";
+    memset(deep, '[', JSON_DEPTH_MAX);
+    memset(deep + JSON_DEPTH_MAX, ']', JSON_DEPTH_MAX);
+    _cleanup_(json) json_t *j = NULL;
+    assert_int_equal(parse(deep, &j), 0);
+    _cleanup_(json) json_t *outer = json_pack("{s:{s:O}}", "a", "b", j);
+    _cleanup_(free) char *text = json_dump_text(outer, 10000, NULL);
+    _cleanup_(json) json_t *again = json_read_str(text);
+    assert_non_null(again);
+    memset(deep, '[', JSON_DEPTH_MAX + 1);
+    memset(deep + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
+    json_t *none = NULL;
+    assert_int_equal(parse(deep, &none), -ERR_BAD_REQUEST);
+}
+
+static void check_nul(const char *text, const char *what, const char *where) {
+    struct err err = {0};
+    _cleanup_(json) json_t *j = json_read_str(text);
+    assert_non_null(j);
+    assert_int_equal(json_check_no_nul(j, what, &err), where ? -ERR_BAD_REQUEST : 0);
+    if (where)
+        assert_non_null(strstr(err.message, where));
+}
+
+static void test_a_nul_is_found_and_named(void **state) {
+    (void)state;
+    check_nul("{\"a\":\"x\",\"b\":[1,null,\"y\"]}", "m", NULL);
+    check_nul("{\"a\":\"x\\u0000y\"}", "tags", "\"tags.a\"");
+    check_nul("{\"a\":{\"c\":\"z\"},\"b\":[\"x\",{\"k\":\"\\u0000\"}]}", "m", "\"m.b[1].k\"");
+    check_nul("{\"a\":\"\\u0000\"}", NULL, "\"a\"");
+    check_nul("\"\\u0000\"", "name", "\"name\"");
+    assert_int_equal(json_check_no_nul(NULL, "m", NULL), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_are_written_as_printf_would),
@@ -353,6 +405,8 @@ int main(void) {
         PLAIN(test_any_bytes_become_text),
         PLAIN(test_a_tree_is_written_as_jansson_would),
         PLAIN(test_a_member_is_found_in_the_text),
+        PLAIN(test_what_is_stored_is_read_by_the_same_rule),
+        PLAIN(test_a_nul_is_found_and_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

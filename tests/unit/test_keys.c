@@ -1,5 +1,5 @@
-#include "front/keys.h"
 #include "front/ledger/db.h"
+#include "front/ledger/keyring.h"
 #include "unit/unit.h"
 
 #include <sqlite3.h>
@@ -298,7 +298,9 @@ static void test_the_keys_of_an_earlier_cay_are_taken_over(void **state) {
 
 static struct ledger_answer key_ask(enum ledger_op op, const struct ledger_key *k) {
     struct ledger_answer a;
-    ledger_db_do(db, &(struct ledger_ask){.op = op, .key = k, .limit = 2}, &a);
+    struct ledger_ask add = {.op = op, .key_add = {.key = k, .valid_max = 2}};
+    struct ledger_ask revoke = {.op = op, .key_revoke.id = k->id};
+    ledger_db_do(db, op == LEDGER_KEY_ADD ? &add : &revoke, &a);
     return a;
 }
 
@@ -312,15 +314,14 @@ static void test_an_ask_about_a_key_can_be_repeated(void **state) {
     for (int i = 0; i < 2; i++) {
         struct ledger_answer a = key_ask(LEDGER_KEY_ADD, &k);
         assert_int_equal(a.err.code, 0);
-        assert_int_equal(a.nkeys, 1);
-        assert_int_equal(a.repeated, i);
-        assert_string_equal(a.keys[0].id, k.id);
+        assert_int_equal(a.key_added.repeated, i);
+        assert_string_equal(a.key_added.key.id, k.id);
         ledger_answer_finish(&a);
     }
     for (int i = 0; i < 2; i++) {
         struct ledger_answer a = key_ask(LEDGER_KEY_REVOKE, &k);
         assert_int_equal(a.err.code, 0);
-        assert_int_equal(a.repeated, i);
+        assert_int_equal(a.key_revoked.repeated, i);
         ledger_answer_finish(&a);
     }
     k.id[strlen(k.id) - 1] ^= 1;
@@ -364,6 +365,49 @@ static void test_so_many_revoked_keys_are_remembered(void **state) {
     ledger_answer_finish(&gone);
 }
 
+/* Whatever it holds: a file can be damaged. */
+static int add_as_it_is(struct ledger_db *other, void *ctx) {
+    return ledger_db_key_add(other, ctx, &e);
+}
+
+static void grants_are(const char *text, bool granted) {
+    char key[KEY_TEXT_SIZE];
+    struct ledger_key k;
+    struct identity who;
+    struct key_request r = {.name = "n", .scope = "run"};
+    assert_int_equal(key_make(&r, key, &k, &e), 0);
+    k.grants = text ? strdup(text) : NULL;
+    elsewhere(add_as_it_is, &k);
+    ledger_refresh(ledger);
+    assert_int_equal(key_identity(ring, k.id, &who, &e), 0);
+    json_t *grants = key_grants(&who);
+    assert_int_equal(key_is_granted(grants, "facets", "shop"), granted);
+    assert_int_equal(key_is_granted(grants, "routes", "shop"), granted && !text);
+    json_decref(grants);
+    ledger_key_finish(&k);
+}
+
+static void test_grants_that_cannot_be_read_grant_nothing(void **state) {
+    (void)state;
+    char longer[2 * KEY_GRANTS_SIZE];
+    int n = snprintf(longer, sizeof(longer), "{\"facets\":[\"shop\"],\"routes\":[\"");
+    memset(longer + n, 'x', sizeof(longer) - (size_t)n);
+    memcpy(longer + sizeof(longer) - 4, "\"]}", 4);
+    grants_are(NULL, true);
+    grants_are("{\"facets\":[\"shop\"]}", true);
+    grants_are("{\"facets\":[\"other\"]}", false);
+    grants_are("{\"facets\":\"shop\"}", false);
+    grants_are("{}", false);
+    grants_are("", false);
+    grants_are("{\"facets\":[\"shop\"", false);
+    grants_are("[\"shop\"]", false);
+    grants_are("null", false);
+    grants_are("true", false);
+    grants_are("{\"facets\":[\"sh\xc3\"]}", false);
+    grants_are(longer, false);
+    assert_false(key_is_granted(json_true(), "facets", "shop"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_key_is_known_by_its_text_only),
@@ -376,6 +420,7 @@ int main(void) {
         UNIT(test_the_keys_of_an_earlier_cay_are_taken_over),
         UNIT(test_an_ask_about_a_key_can_be_repeated),
         UNIT(test_so_many_revoked_keys_are_remembered),
+        UNIT(test_grants_that_cannot_be_read_grant_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

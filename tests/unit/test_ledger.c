@@ -1,12 +1,18 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/path.h"
+#include "front/ledger/ask.h"
 #include "front/ledger/backend.h"
 #include "front/ledger/db.h"
 #include "unit/unit.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* A ledger that does what it is told to do: it answers late, out of order, twice, or not at all. */
 
@@ -21,10 +27,8 @@ static bool inside;  /* a call of ours is on the stack */
 static int closed;
 
 static void answer(uint64_t id, int64_t count) {
-    struct ledger_answer a = {.count = count, .next_ms = -1};
-    a.tasks = calloc(1, sizeof(*a.tasks));
-    a.ntasks = 1;
-    a.tasks[0].type = strdup("run");
+    struct ledger_answer a = {.op = LEDGER_TASK_GET};
+    a.task_got.task = (struct ledger_task){.type = strdup("run"), .priority = count};
     ledger_answered(ledger, id, &a);
 }
 
@@ -58,8 +62,10 @@ static void on_answer(void *ctx, const struct ledger_answer *a) {
     assert_false(inside); /* never in the stack of who asked, or who answered */
     g->n++;
     g->code = a->err.code;
-    g->count = a->count;
-    assert_int_equal(a->ntasks, a->err.code ? 0 : 1);
+    if (a->err.code)
+        return;
+    g->count = a->task_got.task.priority;
+    assert_string_equal(a->task_got.task.type, "run");
 }
 
 static void call(struct got *g) {
@@ -196,35 +202,36 @@ static void ask(const struct ledger_ask *a, struct ledger_answer *ret) {
 static enum err_code submit(const char *id, const char *owner, const char *idem, const char *hash,
                             size_t most) {
     struct ledger_answer a;
-    struct ledger_task t = {.type = (char *)(uintptr_t) "run",
-                            .body = (char *)(uintptr_t) "{}",
-                            .idem = (char *)(uintptr_t)idem,
-                            .idem_hash = (char *)(uintptr_t)hash,
-                            .max_attempts = 1};
-    (void)snprintf(t.id, sizeof(t.id), "%s", id);
-    (void)snprintf(t.owner, sizeof(t.owner), "%s", owner);
-    ask(&(struct ledger_ask){.op = LEDGER_TASK_SUBMIT, .task = &t, .per_key = most}, &a);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
+                             .task_submit = {.id = id,
+                                             .owner = owner,
+                                             .type = "run",
+                                             .body = "{}",
+                                             .idem = idem,
+                                             .idem_hash = hash,
+                                             .max_attempts = 1,
+                                             .waiting_max = most}},
+        &a);
     enum err_code code = a.err.code;
     ledger_answer_finish(&a);
     return code;
 }
 
-static size_t count_of(const char *owner, int state, size_t limit) {
+static size_t count_of(const char *owner, enum task_state state, size_t limit) {
     struct ledger_answer a;
-    ask(
-        &(struct ledger_ask){
-            .op = LEDGER_TASK_LIST, .owner = owner, .state = state, .limit = limit},
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_LIST,
+                             .task_list = {.owner = owner, .state = state, .limit = limit}},
         &a);
-    size_t n = a.ntasks;
+    size_t n = a.task_listed.n;
     ledger_answer_finish(&a);
     return n;
 }
 
 static void finish(const char *id, int64_t attempt) {
     struct ledger_answer a;
-    struct ledger_task t = {.attempt = attempt, .state = TASK_DONE};
-    (void)snprintf(t.id, sizeof(t.id), "%s", id);
-    ask(&(struct ledger_ask){.op = LEDGER_TASK_FINISH, .task = &t}, &a);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_END,
+                             .task_end = {.id = id, .attempt = attempt, .state = TASK_DONE}},
+        &a);
     assert_int_equal(a.err.code, 0);
     ledger_answer_finish(&a);
 }
@@ -240,7 +247,7 @@ static void test_tasks_in_sqlite(void **state) {
     assert_int_equal(submit("task_2", "a", "k", "h1", 3), 0);
     assert_int_equal(submit("task_3", "a", "k", "h2", 3), ERR_CONFLICT);
     assert_int_equal(submit("task_4", "b", "k", "h2", 3), 0);
-    assert_int_equal(count_of(NULL, -1, 10), 2);
+    assert_int_equal(count_of(NULL, TASK_STATES, 10), 2);
     assert_int_equal(count_of("a", TASK_QUEUED, 10), 1);
     assert_int_equal(count_of("b", TASK_DONE, 10), 0);
     /* so many may wait */
@@ -248,36 +255,37 @@ static void test_tasks_in_sqlite(void **state) {
     assert_int_equal(submit("task_6", "a", NULL, NULL, 3), 0);
     assert_int_equal(submit("task_7", "a", NULL, NULL, 3), ERR_RATE);
     /* keys take turns, and a claim needs an epoch */
-    struct ledger_ask claim = {
-        .op = LEDGER_TASK_CLAIM, .node = "n", .epoch = 1, .limit = 3, .per_key = 8};
+    struct ledger_ask claim = {.op = LEDGER_TASK_CLAIM,
+                               .task_claim = {.node = "n", .epoch = 1, .limit = 3, .per_key = 8}};
     ask(&claim, &a);
     assert_int_equal(a.err.code, ERR_CONFLICT);
     ledger_answer_finish(&a);
-    ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = "n", .epoch = 0}, &a);
-    assert_int_equal(a.epoch, 1);
-    assert_false(a.repeated);
+    ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node_begin.node = "n"}, &a);
+    assert_int_equal(a.node_begun.epoch, 1);
+    assert_true(a.node_begun.begun);
     ledger_answer_finish(&a);
     ask(&claim, &a);
-    assert_int_equal(a.ntasks, 3);
-    assert_string_equal(a.tasks[0].owner, "a");
-    assert_string_equal(a.tasks[1].owner, "b");
-    assert_string_equal(a.tasks[2].owner, "a");
-    assert_string_equal(a.tasks[0].body, "{}");
+    assert_int_equal(a.task_claimed.n, 3);
+    assert_string_equal(a.task_claimed.tasks[0].owner, "a");
+    assert_string_equal(a.task_claimed.tasks[1].owner, "b");
+    assert_string_equal(a.task_claimed.tasks[2].owner, "a");
+    assert_string_equal(a.task_claimed.tasks[0].body, "{}");
     ledger_answer_finish(&a);
     finish("task_1", 1);
     finish("task_4", 1);
     finish("task_1", 1); /* again: the answer was lost */
     /* a lease that is over, of one that may be tried once */
     now += LEDGER_LEASE_MS;
-    ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .limit = 10}, &a);
-    assert_int_equal(a.count, 1);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .task_reap.limit = 10}, &a);
+    assert_int_equal(a.task_reaped.lapsed, 1);
     ledger_answer_finish(&a);
     assert_int_equal(count_of("a", TASK_INTERRUPTED, 10), 1);
     /* and what is old goes, with all that hangs on it */
     now += 100000;
-    ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .limit = 10, .keep_ms = 99999}, &a);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .task_reap = {.limit = 10, .keep_ms = 99999}},
+        &a);
     ledger_answer_finish(&a);
-    assert_int_equal(count_of(NULL, -1, 10), 1);
+    assert_int_equal(count_of(NULL, TASK_STATES, 10), 1);
     assert_int_equal(submit("task_8", "a", "k", "h3", 3), 0); /* its key is free again */
     ledger_db_close(db);
 }
@@ -285,47 +293,50 @@ static void test_tasks_in_sqlite(void **state) {
 /* --- how much of it tasks take --- */
 
 static enum err_code submit_big(const char *id, const char *owner, size_t bytes, int64_t most) {
-    struct ledger_task t = {.type = (char *)"run", .timeout_ms = 1000, .max_attempts = 1};
     struct ledger_answer a;
-    t.body = calloc(1, bytes + 1);
-    memset(t.body, ' ', bytes);
-    (void)snprintf(t.id, sizeof(t.id), "%s", id);
-    (void)snprintf(t.owner, sizeof(t.owner), "%s", owner);
-    ask(
-        &(struct ledger_ask){
-            .op = LEDGER_TASK_SUBMIT, .task = &t, .per_key = 100, .body_bytes = most},
+    _cleanup_(free) char *body = calloc(1, bytes + 1);
+    memset(body, ' ', bytes);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
+                             .task_submit = {.id = id,
+                                             .owner = owner,
+                                             .type = "run",
+                                             .body = body,
+                                             .timeout_ms = 1000,
+                                             .max_attempts = 1,
+                                             .waiting_max = 100,
+                                             .bytes_max = most}},
         &a);
     enum err_code code = a.err.code;
     ledger_answer_finish(&a);
-    free(t.body);
     return code;
 }
 
 /* Claims one, and ends it with a result of so many bytes. */
 static void end_one(size_t bytes) {
     struct ledger_answer a;
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_CLAIM,
+                             .task_claim = {.node = "n", .epoch = 1, .limit = 1, .per_key = 8}},
+        &a);
+    assert_int_equal(a.task_claimed.n, 1);
+    char id[ID_SIZE];
+    memcpy(id, a.task_claimed.tasks[0].id, sizeof(id));
+    ledger_answer_finish(&a);
+    _cleanup_(free) char *result = calloc(1, bytes + 1);
+    memset(result, '1', bytes);
     ask(
         &(struct ledger_ask){
-            .op = LEDGER_TASK_CLAIM, .node = "n", .epoch = 1, .limit = 1, .per_key = 8},
+            .op = LEDGER_TASK_END,
+            .task_end = {.id = id, .attempt = 1, .state = TASK_DONE, .result = result}},
         &a);
-    assert_int_equal(a.ntasks, 1);
-    struct ledger_task t = {.attempt = 1, .state = TASK_DONE, .result = calloc(1, bytes + 1)};
-    memset(t.result, '1', bytes);
-    memcpy(t.id, a.tasks[0].id, sizeof(t.id));
-    ledger_answer_finish(&a);
-    ask(&(struct ledger_ask){.op = LEDGER_TASK_FINISH, .task = &t}, &a);
     assert_int_equal(a.err.code, 0);
     ledger_answer_finish(&a);
-    free(t.result);
 }
 
 static bool has_result(const char *id) {
-    struct ledger_task t = {0};
     struct ledger_answer a;
-    (void)snprintf(t.id, sizeof(t.id), "%s", id);
-    ask(&(struct ledger_ask){.op = LEDGER_TASK_GET, .task = &t}, &a);
+    ask(&(struct ledger_ask){.op = LEDGER_TASK_GET, .task_get.id = id}, &a);
     assert_int_equal(a.err.code, 0); /* the task itself stays */
-    bool has = a.tasks[0].result != NULL;
+    bool has = a.task_got.task.result != NULL;
     ledger_answer_finish(&a);
     return has;
 }
@@ -334,10 +345,11 @@ static bool reap(int64_t keep_tasks, int64_t keep_bytes) {
     struct ledger_answer a;
     ask(
         &(struct ledger_ask){
-            .op = LEDGER_TASK_REAP, .limit = 1, .keep_tasks = keep_tasks, .keep_bytes = keep_bytes},
+            .op = LEDGER_TASK_REAP,
+            .task_reap = {.limit = 1, .keep_tasks = keep_tasks, .keep_bytes = keep_bytes}},
         &a);
     assert_int_equal(a.err.code, 0);
-    bool more = a.repeated;
+    bool more = a.task_reaped.more;
     ledger_answer_finish(&a);
     return more;
 }
@@ -348,7 +360,7 @@ static void test_what_tasks_take_is_bounded(void **state) {
     struct err err;
     now = 1800000000000;
     assert_int_equal(ledger_db_memory(now_ms, &db, &err), 0);
-    ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = "n", .epoch = 0}, &a);
+    ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node_begin.node = "n"}, &a);
     ledger_answer_finish(&a);
     assert_int_equal(submit_big("task_1", "a", 600, 1000), 0);
     assert_int_equal(submit_big("task_2", "a", 401, 1000), ERR_RATE);
@@ -368,8 +380,8 @@ static void test_what_tasks_take_is_bounded(void **state) {
     assert_false(reap(0, 20));
     assert_true(has_result("task_2") && has_result("task_4"));
     assert_false(reap(2, 0));
-    assert_int_equal(count_of("a", -1, 10), 1);
-    assert_int_equal(count_of("b", -1, 10), 1);
+    assert_int_equal(count_of("a", TASK_STATES, 10), 1);
+    assert_int_equal(count_of("b", TASK_STATES, 10), 1);
     assert_true(has_result("task_4"));
     /* What is much goes in steps. */
     for (int i = 0; i < 50; i++) {
@@ -386,6 +398,84 @@ static void test_what_tasks_take_is_bounded(void **state) {
     ledger_db_close(db);
 }
 
+/* --- copies --- */
+
+/* What was asked is gone when the ledger comes to it: the copy has all of it. */
+static void test_a_copy_outlives_what_was_asked(void **state) {
+    (void)state;
+    char text[] = "text";
+    char *own = strdup("body");
+    const char *id = text;
+    struct ledger_used used = {.id = "hold_1", .kind = text};
+    struct ledger_key key = {.id = "key_1", .name = text, .scope = text};
+    struct ledger_worker worker = {.id = "w", .code = text};
+    struct ledger_lease lease = {.task = "task_1", .attempt = 3};
+    const struct ledger_ask asks[] = {
+        {.op = LEDGER_TASK_SUBMIT, .task_submit = {.id = text, .secret = text, .own_body = &own}},
+        {.op = LEDGER_TASK_RENEW, .task_renew = {.node = text, .leases = &lease, .n = 1}},
+        {.op = LEDGER_TASK_END, .task_end = {.id = text, .result = text}},
+        {.op = LEDGER_RESERVE_RENEW, .reserve_renew = {.ids = &id, .n = 1}},
+        {.op = LEDGER_SETTLE, .settle = {.node = text, .used = &used, .n = 1}},
+        {.op = LEDGER_KEY_ADD, .key_add = {.key = &key}},
+        {.op = LEDGER_WORKER_PUT, .worker_put = {.worker = &worker}},
+    };
+    struct ledger_ask_copy c[ARRAY_LEN(asks)];
+    for (size_t i = 0; i < ARRAY_LEN(asks); i++)
+        ledger_ask_copy(&asks[i], &c[i]);
+    assert_null(own); /* it was taken */
+    memset(text, '-', sizeof(text) - 1);
+    id = NULL;
+    lease = (struct ledger_lease){0};
+    used = (struct ledger_used){0};
+    key = (struct ledger_key){0};
+    worker = (struct ledger_worker){0};
+    assert_string_equal(c[0].ask.task_submit.id, "text");
+    assert_string_equal(c[0].ask.task_submit.secret, "text");
+    assert_string_equal(c[0].ask.task_submit.body, "body");
+    assert_null(c[0].ask.task_submit.title);
+    assert_string_equal(c[1].ask.task_renew.node, "text");
+    assert_int_equal(c[1].ask.task_renew.leases[0].attempt, 3);
+    assert_string_equal(c[2].ask.task_end.result, "text");
+    assert_string_equal(c[3].ask.reserve_renew.ids[0], "text");
+    assert_string_equal(c[4].ask.settle.node, "text");
+    assert_string_equal(c[4].ask.settle.used[0].kind, "text");
+    assert_string_equal(c[4].ask.settle.used[0].id, "hold_1");
+    assert_string_equal(c[5].ask.key_add.key->scope, "text");
+    assert_null(c[5].ask.key_add.key->grants);
+    assert_string_equal(c[6].ask.worker_put.worker->code, "text");
+    assert_string_equal(c[6].ask.worker_put.worker->id, "w");
+    for (size_t i = 0; i < ARRAY_LEN(asks); i++)
+        ledger_ask_copy_finish(&c[i]);
+}
+
+/* The first start on a full disk: its file must not be taken for a ledger that was lost. */
+static void test_a_ledger_that_cannot_be_made_leaves_no_empty_file(void **state) {
+    (void)state;
+    char dir[] = "/tmp/cay-ledger-XXXXXX";
+    struct ledger_db *none = NULL;
+    struct err err;
+    struct rlimit was;
+    assert_non_null(mkdtemp(dir));
+    _cleanup_(free) char *path = path_join(dir, "ledger.db");
+    _cleanup_(free) char *store = path_join(dir, "cay.db");
+    FILE *f = fopen(store, "w"); /* the folder has been in use */
+    assert_non_null(f);
+    assert_true(fputs("x", f) >= 0 && fclose(f) == 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    void (*before)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, was.rlim_max}), 0);
+    assert_int_equal(ledger_db_open(dir, &none, &err), -ERR_FULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    (void)signal(SIGXFSZ, before);
+    assert_int_equal(faccessat(AT_FDCWD, path, F_OK, 0), -1);
+    f = fopen(path, "w"); /* one that was lost is left alone, and refused */
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(ledger_db_open(dir, &none, &err), -ERR_IO);
+    assert_non_null(strstr(err.message, "is empty"));
+    assert_int_equal(unlink(path) | unlink(store) | rmdir(dir), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_an_answer_comes_from_the_loop),
@@ -395,6 +485,8 @@ int main(void) {
         UNIT(test_how_many_wait_is_bounded),
         PLAIN(test_tasks_in_sqlite),
         PLAIN(test_what_tasks_take_is_bounded),
+        PLAIN(test_a_copy_outlives_what_was_asked),
+        PLAIN(test_a_ledger_that_cannot_be_made_leaves_no_empty_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "front/agent/history_queue.h"
 #include "front/agent/internal.h"
 #include "unit/unit.h"
 
@@ -23,9 +24,8 @@ static void put_down(char *to, const char *what) {
     (void)snprintf(to + n, sizeof(heard[0]) - n, "%s", what);
 }
 
-static void on_state(void *ctx, const char *json, size_t len) {
-    (void)json;
-    (void)len;
+static void on_state(void *ctx, json_t *text) {
+    (void)text;
     put_down(ctx, "S");
 }
 
@@ -53,6 +53,7 @@ static int setup(void **state) {
     a = (struct agent){.agents = &agents, .state = text_of(LARGE)};
     (void)uv_loop_init(&loop);
     later_queue_init(&agents.later, &loop);
+    agents.histories = histories_create(&loop);
     for (size_t i = 0; i < N; i++) {
         listeners[i] = (struct agent_listener){.events = &events, .ctx = heard[i]};
         agent_listen(&a, &listeners[i]);
@@ -65,6 +66,7 @@ static int teardown(void **state) {
     agent_tell_now(&a);
     while (a.listeners)
         agent_unlisten(a.listeners);
+    histories_close(agents.histories);
     later_queue_close(&agents.later, NULL, NULL);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     json_decref(a.state);

@@ -1,4 +1,4 @@
-#include "front/metrics.h"
+#include "front/common/metrics.h"
 #include "unit/unit.h"
 
 #include <stdlib.h>
@@ -40,9 +40,14 @@ static void work_long(void) {
         ;
 }
 
+/* Twice: a turn is known when the next one begins to wait. */
 static void on_timer(uv_timer_t *t) {
     if (t->data)
         work_long();
+    if (uv_timer_get_repeat(t) == 0)
+        return;
+    uv_timer_set_repeat(t, 0);
+    (void)uv_timer_start(t, on_timer, 1, 0);
 }
 
 static void on_readable(uv_poll_t *p, int status, int events) {
@@ -62,7 +67,7 @@ static double longest_turn(uint64_t timer_ms, bool timer_works, int fd) {
     metrics_watch(m, &loop);
     assert_int_equal(uv_timer_init(&loop, &timer), 0);
     timer.data = timer_works ? m : NULL;
-    assert_int_equal(uv_timer_start(&timer, on_timer, timer_ms, 0), 0);
+    assert_int_equal(uv_timer_start(&timer, on_timer, timer_ms, 1), 0);
     if (fd >= 0) {
         assert_int_equal(uv_poll_init(&loop, &poll, fd), 0);
         assert_int_equal(uv_poll_start(&poll, UV_READABLE, on_readable), 0);

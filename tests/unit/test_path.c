@@ -4,10 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[64];
@@ -64,6 +67,24 @@ static void test_what_is_beneath_opens(void **state) {
     opens("sub/../inside");
     opens("./sub/./deep");
     opens("within");
+}
+
+/* The kernel cannot tell whether a rename anywhere on the machine changed what ".." means. */
+static void test_renames_elsewhere_do_not_fail_a_step_up(void **state) {
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (child == 0) {
+        (void)renameat(dirfd_, "../secret", dirfd_, "../moved");
+        (void)renameat(dirfd_, "../moved", dirfd_, "../secret");
+    }
+    for (int i = 0; i < 50000; i++)
+        opens("sub/../inside");
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    (void)renameat(dirfd_, "../moved", dirfd_, "../secret");
 }
 
 static void test_nothing_leads_out(void **state) {
@@ -155,6 +176,7 @@ static void test_names_and_joins(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_what_is_beneath_opens),
+        UNIT(test_renames_elsewhere_do_not_fail_a_step_up),
         UNIT(test_nothing_leads_out),
         UNIT(test_files_are_made_with_the_mode),
         UNIT(test_folders_are_made_with_their_parents),

@@ -1,7 +1,7 @@
 #include "unit.h"
 
 #include "base/cleanup.h"
-#include "front/rate.h"
+#include "front/common/rate.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -377,6 +377,56 @@ static void test_a_stream_learns_that_its_client_is_gone(void **state) {
     assert_int_equal(live(), 0);
 }
 
+/* Whoever copies a file to it would read the whole file. */
+static void test_a_stream_to_a_broken_connection_wants_no_more(void **state) {
+    (void)state;
+    static const char block[65536];
+    int fd = client();
+    say(fd, "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    seen.end_when_gone = true;
+    close(fd); /* the loop does not turn: only a write can find out */
+    int writes = 0;
+    while (writes < 1000 && http_stream_write(seen.req, block, sizeof(block)))
+        writes++;
+    assert_true(writes < 10);
+    assert_false(http_stream_write(seen.req, block, sizeof(block)));
+    assert_int_equal(seen.gone, 0); /* nobody is called inside a write */
+    turn(5);
+    assert_int_equal(seen.gone, 1);
+    assert_int_equal(live(), 0);
+}
+
+static void test_a_stream_after_its_client_is_gone_wants_no_more(void **state) {
+    (void)state;
+    int fd = client();
+    say(fd, "GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    close(fd);
+    turn(5);
+    assert_int_equal(seen.gone, 1);
+    assert_false(http_stream_write(seen.req, "x", 1));
+    http_stream_end(seen.req);
+    assert_int_equal(live(), 0);
+}
+
+static void test_a_head_has_no_body_to_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        bool body;
+    } cases[] = {{"HEAD /stream HTTP/1.1\r\nHost: a\r\n\r\n", false},
+                 {"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n", true}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int fd = client();
+        say(fd, cases[i].text);
+        assert_int_equal(http_stream_has_body(seen.req), cases[i].body);
+        http_stream_end(seen.req);
+        turn(5);
+        close(fd);
+        turn(5);
+        assert_int_equal(live(), 0);
+    }
+}
+
 static void test_an_answer_that_has_begun_is_broken_off_not_overwritten(void **state) {
     (void)state;
     static const char *const bodies[] = {"zz\r\n", "20\r\n0123456789abcdef0123456789abcdef\r\n"};
@@ -670,6 +720,9 @@ int main(void) {
         UNIT(test_an_answer_to_a_gone_client_is_given_once),
         UNIT(test_the_end_of_a_stream_to_a_gone_client_is_given_once),
         UNIT(test_a_stream_learns_that_its_client_is_gone),
+        UNIT(test_a_stream_to_a_broken_connection_wants_no_more),
+        UNIT(test_a_stream_after_its_client_is_gone_wants_no_more),
+        UNIT(test_a_head_has_no_body_to_read),
         UNIT(test_an_answer_that_has_begun_is_broken_off_not_overwritten),
         UNIT(test_a_half_closed_client_gets_a_large_answer_whole),
         UNIT(test_all_requests_before_a_half_close_are_answered),

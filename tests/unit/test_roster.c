@@ -100,10 +100,12 @@ static void on_answer(void *ctx, const struct ledger_answer *a) {
     struct ledger_worker found;
     const struct ledger_worker *asked = ctx;
     code = a->err.code;
-    version = a->nworkers ? a->workers[0].version : 0;
+    const struct ledger_worker *told = op == LEDGER_WORKER_GET   ? a->worker_got.worker
+                                       : op == LEDGER_WORKER_PUT ? &a->worker_stored.worker
+                                                                 : &a->worker_deleted.worker;
+    version = code ? 0 : told->version;
     (void)snprintf(message, sizeof(message), "%s", a->err.message);
-    (void)snprintf(text, sizeof(text), "%s",
-                   a->nworkers && a->workers[0].code ? a->workers[0].code : "");
+    (void)snprintf(text, sizeof(text), "%s", !code && told->code ? told->code : "");
     /* Whoever was answered finds what he has put, and not what he has deleted. */
     int rc = roster_find(roster, asked->owner, asked->id, &found, &e);
     if (code == 0 && op == LEDGER_WORKER_PUT)
@@ -116,9 +118,14 @@ static void on_answer(void *ctx, const struct ledger_answer *a) {
 static enum err_code ask(enum ledger_op what, struct ledger_worker w) {
     op = what;
     code = ERR_INTERNAL;
-    ledger_call(ledger,
-                &(struct ledger_ask){.op = what, .worker = &w, .limit = 3, .limit_bytes = 100},
-                on_answer, &w);
+    struct ledger_ask a = {.op = what};
+    if (what == LEDGER_WORKER_PUT)
+        a.worker_put = (struct ledger_worker_put){.worker = &w, .workers_max = 3, .bytes_max = 100};
+    else if (what == LEDGER_WORKER_GET)
+        a.worker_get = (struct ledger_worker_get){.owner = w.owner, .id = w.id};
+    else
+        a.worker_delete = (struct ledger_worker_delete){.owner = w.owner, .id = w.id};
+    ledger_call(ledger, &a, on_answer, &w);
     assert_int_equal(code, ERR_INTERNAL); /* not inside the call */
     while (code == ERR_INTERNAL)
         (void)uv_run(&loop, UV_RUN_NOWAIT);
@@ -220,7 +227,8 @@ static void test_what_another_process_has_put_is_told(void **state) {
     assert_int_equal(ledger_db_open(dir, &other, &e), 0);
     ledger_db_do(
         other,
-        &(struct ledger_ask){.op = LEDGER_WORKER_PUT, .worker = &w, .limit = 3, .limit_bytes = 100},
+        &(struct ledger_ask){.op = LEDGER_WORKER_PUT,
+                             .worker_put = {.worker = &w, .workers_max = 3, .bytes_max = 100}},
         &a);
     assert_int_equal(a.err.code, 0);
     ledger_answer_finish(&a);

@@ -1,7 +1,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "front/secrets.h"
+#include "front/common/secrets.h"
 #include "unit/unit.h"
 
 #include <fcntl.h>

@@ -35,47 +35,49 @@ static enum err_code ask(const struct ledger_ask *what, int64_t *ret_nusd) {
     enum err_code code = a.err.code;
     e = a.err;
     if (ret_nusd && !code)
-        *ret_nusd = a.nusd;
+        *ret_nusd = a.reserved.nusd;
     ledger_answer_finish(&a);
     return code;
 }
 
 static enum err_code reserve(const char *id, int64_t least, int64_t nusd, int64_t limit,
                              int64_t *ret_nusd) {
-    struct ledger_spend s = {
-        .owner = "key_a", .nusd_least = least, .nusd = nusd, .tokens = 1, .nusd_per_day = limit};
-    (void)snprintf(s.id, sizeof(s.id), "%s", id);
-    return ask(
-        &(struct ledger_ask){.op = LEDGER_RESERVE, .node = LEDGER_HERE, .spends = &s, .nspends = 1},
-        ret_nusd);
+    return ask(&(struct ledger_ask){.op = LEDGER_RESERVE,
+                                    .reserve = {.id = id,
+                                                .owner = "key_a",
+                                                .node = LEDGER_HERE,
+                                                .nusd_least = least,
+                                                .nusd = nusd,
+                                                .tokens = 1,
+                                                .nusd_per_day = limit,
+                                                .partial = true}},
+               ret_nusd);
 }
 
 static enum err_code settle(const char *id, int64_t nusd) {
-    struct ledger_spend s = {.owner = "key_a", .kind = "sdk", .charged_nusd = nusd};
-    (void)snprintf(s.id, sizeof(s.id), "%s", id);
-    return ask(
-        &(struct ledger_ask){.op = LEDGER_SETTLE, .node = LEDGER_HERE, .spends = &s, .nspends = 1},
-        NULL);
+    struct ledger_used u = {.owner = "key_a", .kind = "sdk", .charged_nusd = nusd};
+    (void)snprintf(u.id, sizeof(u.id), "%s", id);
+    return ask(&(struct ledger_ask){.op = LEDGER_SETTLE,
+                                    .settle = {.node = LEDGER_HERE, .used = &u, .n = 1}},
+               NULL);
 }
 
 static void begin_node(void) {
     struct ledger_answer a;
-    ledger_db_do(
-        db, &(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = LEDGER_HERE, .epoch = -1}, &a);
-    int64_t epoch = a.epoch;
+    struct ledger_ask begin = {.op = LEDGER_NODE_BEGIN,
+                               .node_begin = {.node = LEDGER_HERE, .epoch = -1}};
+    ledger_db_do(db, &begin, &a);
+    begin.node_begin.epoch = a.node_begun.epoch;
     ledger_answer_finish(&a);
-    assert_int_equal(
-        ask(&(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = LEDGER_HERE, .epoch = epoch},
-            NULL),
-        0);
+    assert_int_equal(ask(&begin, NULL), 0);
 }
 
 /* Of today, in billionths of a dollar. */
 static void day(int64_t *ret_spent, int64_t *ret_held) {
     struct ledger_answer a;
-    ledger_db_do(db, &(struct ledger_ask){.op = LEDGER_USAGE, .limit = 100}, &a);
+    ledger_db_do(db, &(struct ledger_ask){.op = LEDGER_USAGE, .usage.limit = 100}, &a);
     assert_int_equal(a.err.code, 0);
-    _cleanup_(json) json_t *list = json_loads(a.today, 0, NULL);
+    _cleanup_(json) json_t *list = json_loads(a.usage_report.today, 0, NULL);
     const json_t *row = json_array_get(list, 0);
     *ret_spent = (int64_t)(json_number_value(json_object_get(row, "charged_usd")) * 1e9 + 0.5);
     *ret_held = (int64_t)(json_number_value(json_object_get(row, "held_usd")) * 1e9 + 0.5);
@@ -99,7 +101,7 @@ static void test_many_at_the_limit_minus_one_admit_one(void **state) {
         (void)snprintf(id, sizeof(id), "c%d", i);
         enum err_code code = reserve(id, 1, 1, 100, NULL);
         n += code == 0;
-        assert_true(code == 0 || code == ERR_QUOTA);
+        assert_true(code == 0 || code == ERR_RATE); /* it is held, not spent */
     }
     assert_int_equal(n, 1);
     assert_int_equal(err_http_status(ERR_QUOTA), 429);
@@ -111,13 +113,43 @@ static void test_one_gets_what_is_left_if_that_is_of_use(void **state) {
     int64_t got = 0;
     assert_int_equal(reserve("a", 10, 80, 100, &got), 0);
     assert_int_equal(got, 80);
-    assert_int_equal(reserve("b", 21, 80, 100, &got), ERR_QUOTA);
+    assert_int_equal(reserve("b", 21, 80, 100, &got), ERR_RATE);
     assert_int_equal(reserve("c", 20, 80, 100, &got), 0);
     assert_int_equal(got, 20);
     assert_int_equal(settle("a", 5), 0);
     assert_int_equal(reserve("d", 1, 500, 100, &got), 0);
     assert_int_equal(got, 75);
     check_day(5, 95);
+}
+
+static enum err_code reserve_all(const char *id, int64_t nusd, bool probe) {
+    return ask(&(struct ledger_ask){.op = LEDGER_RESERVE,
+                                    .reserve = {.id = id,
+                                                .owner = "key_a",
+                                                .node = LEDGER_HERE,
+                                                .nusd_least = 1,
+                                                .nusd = nusd,
+                                                .tokens = 1,
+                                                .nusd_per_day = 100,
+                                                .probe = probe}},
+               NULL);
+}
+
+static void test_what_is_held_is_waited_for_and_what_is_spent_is_not(void **state) {
+    (void)state;
+    assert_int_equal(reserve_all("a", 70, false), 0);
+    assert_int_equal(reserve_all("b", 40, false), ERR_RATE); /* when a is settled there may be */
+    assert_int_equal(reserve_all("c", 30, false), 0);
+    assert_int_equal(reserve_all("p", 1, true), ERR_RATE);
+    assert_int_equal(settle("c", 10), 0);
+    assert_int_equal(reserve_all("p", 20, true), 0);
+    check_day(10, 70); /* to ask takes nothing */
+    assert_int_equal(settle("a", 70), 0);
+    assert_int_equal(reserve_all("b", 40, false), 0); /* all that the day has left */
+    check_day(80, 20);
+    assert_int_equal(settle("b", 20), 0);
+    assert_int_equal(reserve_all("d", 1, false), ERR_QUOTA);
+    assert_int_equal(reserve_all("p", 1, true), ERR_QUOTA);
 }
 
 static void test_asked_again_it_is_answered_as_the_first_time(void **state) {
@@ -138,9 +170,9 @@ static void test_asked_again_it_is_answered_as_the_first_time(void **state) {
 }
 
 static enum err_code renew(const char *id) {
-    struct ledger_spend s = {0};
-    (void)snprintf(s.id, sizeof(s.id), "%s", id);
-    return ask(&(struct ledger_ask){.op = LEDGER_RESERVE_RENEW, .spends = &s, .nspends = 1}, NULL);
+    return ask(
+        &(struct ledger_ask){.op = LEDGER_RESERVE_RENEW, .reserve_renew = {.ids = &id, .n = 1}},
+        NULL);
 }
 
 static void test_what_a_dead_server_held_counts_as_spent(void **state) {
@@ -153,7 +185,7 @@ static void test_what_a_dead_server_held_counts_as_spent(void **state) {
     assert_int_equal(reserve("c", 1, 5, 100, NULL), 0); /* b is over */
     check_day(30, 65);
     assert_int_equal(reserve("d", 1, 50, 100, NULL), 0); /* the five that are left */
-    assert_int_equal(reserve("e", 1, 1, 100, NULL), ERR_QUOTA);
+    assert_int_equal(reserve("e", 1, 1, 100, NULL), ERR_RATE);
     begin_node();
     check_day(100, 0);
     for (int i = 0; i < 5; i++) { /* kill -9 does not help */
@@ -164,7 +196,8 @@ static void test_what_a_dead_server_held_counts_as_spent(void **state) {
 }
 
 static void prune(void) {
-    assert_int_equal(ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .limit = 1}, NULL), 0);
+    assert_int_equal(ask(&(struct ledger_ask){.op = LEDGER_TASK_REAP, .task_reap.limit = 1}, NULL),
+                     0);
 }
 
 static void test_a_server_that_was_only_slow_puts_it_right(void **state) {
@@ -191,8 +224,8 @@ static void test_what_was_lost_is_shown_as_that(void **state) {
     assert_int_equal(reserve("a", 1, 60, 100, NULL), 0);
     begin_node();
     struct ledger_answer a;
-    ledger_db_do(db, &(struct ledger_ask){.op = LEDGER_USAGE, .limit = 100}, &a);
-    _cleanup_(json) json_t *list = json_loads(a.jobs, 0, NULL);
+    ledger_db_do(db, &(struct ledger_ask){.op = LEDGER_USAGE, .usage.limit = 100}, &a);
+    _cleanup_(json) json_t *list = json_loads(a.usage_report.jobs, 0, NULL);
     const json_t *row = json_array_get(list, 0);
     assert_string_equal(json_string_value(json_object_get(row, "kind")), "interrupted");
     assert_true(json_number_value(json_object_get(row, "charged_usd")) > 0);
@@ -205,7 +238,7 @@ static void test_a_day_begins_anew(void **state) {
     now_ms += 57590000; /* ten seconds before midnight */
     assert_int_equal(settle("x", 60), 0);
     assert_int_equal(reserve("a", 40, 40, 100, NULL), 0);
-    assert_int_equal(reserve("b", 1, 1, 100, NULL), ERR_QUOTA);
+    assert_int_equal(reserve("b", 1, 1, 100, NULL), ERR_RATE);
     now_ms += 10000;
     assert_int_equal(reserve("b", 1, 100, 100, NULL), 0);
     assert_int_equal(settle("a", 40), 0); /* of the day it was set aside for */
@@ -214,25 +247,28 @@ static void test_a_day_begins_anew(void **state) {
 
 static void test_tokens_have_a_limit_of_their_own(void **state) {
     (void)state;
-    struct ledger_spend s = {
-        .id = "a", .owner = "key_a", .tokens_least = 10, .tokens = 90, .tokens_per_day = 100};
-    struct ledger_ask what = {
-        .op = LEDGER_RESERVE, .node = LEDGER_HERE, .spends = &s, .nspends = 1};
+    struct ledger_ask what = {.op = LEDGER_RESERVE,
+                              .reserve = {.id = "a",
+                                          .owner = "key_a",
+                                          .node = LEDGER_HERE,
+                                          .tokens_least = 10,
+                                          .tokens = 90,
+                                          .tokens_per_day = 100,
+                                          .partial = true}};
     assert_int_equal(ask(&what, NULL), 0);
-    (void)snprintf(s.id, sizeof(s.id), "b");
+    what.reserve.id = "b";
     assert_int_equal(ask(&what, NULL), 0); /* the ten that are left */
-    (void)snprintf(s.id, sizeof(s.id), "c");
-    assert_int_equal(ask(&what, NULL), ERR_QUOTA);
-    assert_non_null(strstr(e.message, "tokens a day"));
-    struct ledger_spend used = {
+    what.reserve.id = "c";
+    assert_int_equal(ask(&what, NULL), ERR_RATE);
+    assert_non_null(strstr(e.message, "hold the tokens"));
+    struct ledger_used used = {
         .id = "a", .owner = "key_a", .kind = "chat", .input_tokens = 3, .output_tokens = 2};
-    assert_int_equal(ask(&(struct ledger_ask){.op = LEDGER_SETTLE,
-                                              .node = LEDGER_HERE,
-                                              .spends = &used,
-                                              .nspends = 1},
-                         NULL),
-                     0);
-    s.tokens_least = 85;
+    assert_int_equal(
+        ask(&(struct ledger_ask){.op = LEDGER_SETTLE,
+                                 .settle = {.node = LEDGER_HERE, .used = &used, .n = 1}},
+            NULL),
+        0);
+    what.reserve.tokens_least = 85;
     assert_int_equal(ask(&what, NULL), 0);
 }
 
@@ -312,6 +348,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         SPEND_TEST(test_many_at_the_limit_minus_one_admit_one),
         SPEND_TEST(test_one_gets_what_is_left_if_that_is_of_use),
+        SPEND_TEST(test_what_is_held_is_waited_for_and_what_is_spent_is_not),
         SPEND_TEST(test_asked_again_it_is_answered_as_the_first_time),
         SPEND_TEST(test_what_a_dead_server_held_counts_as_spent),
         SPEND_TEST(test_a_server_that_was_only_slow_puts_it_right),

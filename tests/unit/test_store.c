@@ -484,7 +484,10 @@ static long steps(void) {
     long n = 0;
     for (int i = 0; i < STORE_SUBJECTS; i++)
         for (size_t k = 0; k < store_statements[i]->n; k++)
-            n += sqlite3_stmt_status(store->statements[i][k], SQLITE_STMTSTATUS_VM_STEP, 1);
+            for (int w = 0; w < (i == STORE_CARE ? 1 : 2); w++)
+                n += sqlite3_stmt_status(
+                    (w ? store->write_statements : store->read_statements)[i][k],
+                    SQLITE_STMTSTATUS_VM_STEP, 1);
     return n;
 }
 
@@ -570,7 +573,7 @@ static int pages_read(void) {
     for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
         int now = 0;
         int high;
-        assert_int_equal(sqlite3_db_status(store->db, ops[i], &now, &high, 1), SQLITE_OK);
+        assert_int_equal(sqlite3_db_status(store->read_db, ops[i], &now, &high, 1), SQLITE_OK);
         sum += now;
     }
     return sum;
@@ -967,119 +970,6 @@ static void test_a_run_can_have_its_fill(void **state) {
     assert_int_equal(store_event_add(store, id, "log", big, sizeof(big) - 1, &e), -ERR_LIMIT);
 }
 
-/* --- a full disk --- */
-
-/* No file may grow beyond that, as if there was no room. */
-static void set_room(rlim_t bytes) {
-    struct rlimit r;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &r), 0);
-    r.rlim_cur = bytes;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &r), 0);
-}
-
-static void test_what_ends_on_a_full_disk_is_recorded_when_there_is_room(void **state) {
-    (void)state;
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    (void)sigaction(SIGXFSZ, &ignore, NULL);
-    char id[ID_SIZE];
-    begin("key_a", id);
-    for (int i = 0; i < 3; i++)
-        put_record("exec", i, "a", i ? "sbx_1" : "sbx_2", 0);
-    set_room((rlim_t)log_bytes());
-    struct store_run_end end = {.status = "failed", .error_code = "E", .error_message = "m"};
-    end.detail = "[7]";
-    end.detail_len = 3;
-    int64_t before = clock_wall_ms();
-    assert_int_equal(store_run_end(store, id, &end, &e), -ERR_FULL);
-    assert_int_equal(err_http_status(e.code), 507);
-    assert_non_null(strstr(e.message, "the disk is full: make room"));
-    struct store_run next = {.kind = (char *)"run", .title = (char *)"", .id = "run_x"};
-    assert_int_equal(store_run_begin(store, &next, &e), -ERR_FULL);
-    struct store_record r = {.status = (char *)"exited", .ended_ms = 5, .doc = (char *)"[8]"};
-    for (int i = 0; i < 3; i++) {
-        (void)snprintf(r.id, sizeof(r.id), "exec_%03d", i);
-        (void)snprintf(r.parent, sizeof(r.parent), i ? "sbx_1" : "sbx_2");
-        assert_int_equal(store_record_put(store, "exec", &r, &e), -ERR_FULL);
-    }
-    struct store_run got;
-    assert_int_equal(store_run_get(store, id, all, &got, &e), 0);
-    assert_string_equal(got.status, "running");
-    store_run_finish(&got);
-    store_settle(store); /* too early */
-    set_room(RLIM_INFINITY);
-    assert_int_equal(store_record_delete(store, "sandbox", "sbx_2", &e), 0);
-    int64_t now = clock_wall_ms();
-    store_settle(store);
-    store_settle(store);
-    assert_int_equal(store_run_get(store, id, all, &got, &e), 0);
-    assert_string_equal(got.status, "failed");
-    assert_string_equal(got.error_message, "m");
-    assert_string_equal(got.detail, "[7]");
-    assert_in_range(got.finished_ms, before, now);
-    store_run_finish(&got);
-    struct store_record back;
-    assert_int_equal(store_record_get(store, "exec", "exec_001", NULL, all, &back, &e), 0);
-    assert_string_equal(back.doc, "[8]");
-    assert_int_equal(back.ended_ms, 5);
-    store_record_finish(&back);
-    /* What was deleted meanwhile does not come back. */
-    assert_int_equal(store_record_get(store, "exec", "exec_000", NULL, all, &back, &e),
-                     -ERR_NOT_FOUND);
-    assert_int_equal(store_run_begin(store, &next, &e), 0);
-    check_sums();
-}
-
-static void exec_beside(const char *sql) {
-    sqlite3 *db;
-    assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    assert_int_equal(sqlite3_close(db), SQLITE_OK);
-}
-
-/* Nothing of it is in the database: without this nobody could ever hear of it. */
-static void test_an_untold_run_whose_end_cannot_be_written_is_written_later(void **state) {
-    (void)state;
-    struct store_run r = {.kind = (char *)"run", .title = (char *)"t", .detail = (char *)"[1]"};
-    (void)snprintf(r.id, sizeof(r.id), "run_untold");
-    assert_int_equal(store_run_begin_untold(store, &r, &e), 0);
-    exec_beside("CREATE TRIGGER no BEFORE INSERT ON runs BEGIN SELECT raise(ABORT, 'no'); END");
-    struct store_run_end end = {.status = "done"};
-    int rc = store_run_end(store, r.id, &end, &e);
-    assert_true(rc < 0 && rc != -ERR_FULL);
-    exec_beside("DROP TRIGGER no");
-    store_settle(store);
-    struct store_run got;
-    assert_int_equal(store_run_get(store, r.id, all, &got, &e), 0);
-    assert_string_equal(got.status, "done");
-    assert_string_equal(got.title, "t");
-    assert_string_equal(got.detail, "[1]");
-    store_run_finish(&got);
-}
-
-static void test_what_waits_for_room_is_bounded(void **state) {
-    (void)state;
-    static char big[5 << 20];
-    memset(big, '1', sizeof(big));
-    char ids[4][ID_SIZE];
-    for (int i = 0; i < 4; i++)
-        begin("", ids[i]);
-    set_room((rlim_t)log_bytes());
-    struct store_run_end end = {.status = "done", .detail = big, .detail_len = sizeof(big)};
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(store_run_end(store, ids[i], &end, &e), -ERR_FULL);
-    assert_in_range(store->late_bytes, 1, 8 << 20);
-    for (int i = 0; i < 3000; i++)
-        assert_int_equal(
-            store_run_end(store, ids[0], &(struct store_run_end){.status = "done"}, &e), -ERR_FULL);
-    assert_in_range(store->nlate, 4, 1024);
-    set_room(RLIM_INFINITY);
-    store_settle(store);
-    assert_int_equal(store->nlate, 0);
-    assert_int_equal(store->late_bytes, 0);
-    assert_int_equal(number("SELECT count(*) FROM runs WHERE status = 'done'"), 4);
-    assert_int_equal(number("SELECT count(*) FROM runs WHERE detail IS NULL"), 3);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         UNIT(test_a_run_has_a_beginning_and_one_end),
@@ -1106,9 +996,6 @@ int main(void) {
         UNIT(test_a_page_ends_where_a_call_has_looked_enough),
         UNIT(test_care_ends_when_it_is_asked_to),
         UNIT(test_a_run_can_have_its_fill),
-        UNIT(test_what_ends_on_a_full_disk_is_recorded_when_there_is_room),
-        UNIT(test_an_untold_run_whose_end_cannot_be_written_is_written_later),
-        UNIT(test_what_waits_for_room_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,9 +138,10 @@ static void a_client_s_message_is_checked(void **state) {
         {"{'id':'x','parts':[]}", "\"role\""},
         {"{'id':'x','role':'user'}", "\"parts\""},
         {"{'id':'x','role':'user','parts':{}}", "\"parts\""},
+        {"{'id':'x','role':'user','parts':['a']}", "\"type\""},
         {"[]", "\"id\""},
         {"null", "\"id\""},
-        {"{'id':'x','role':'user','parts':['0123456789012345678901234567890123456789']}",
+        {"{'id':'x','role':'user','parts':[{'type':'0123456789012345678901234567890123456789'}]}",
          "exceeds 64 bytes (limit agent_message_bytes)"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -82,11 +82,48 @@ static void test_floor_never_cuts_a_sequence(void **state) {
         assert_int_equal(utf8_floor(text, len, max), wanted[max]);
 }
 
+static void test_floor_sees_a_text_that_is_cut_itself(void **state) {
+    (void)state;
+    static const char text[] = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z";
+    static const size_t wanted[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
+    for (size_t len = 0; len < sizeof(wanted) / sizeof(wanted[0]); len++)
+        assert_int_equal(utf8_floor(text, len, len), wanted[len]);
+    assert_int_equal(utf8_floor("\x80\x80\x80\x80\x80", 5, 5), 5);
+}
+
+static void test_mending_keeps_what_is_whole(void **state) {
+    (void)state;
+    static const struct {
+        const char *from;
+        const char *to;
+    } cases[] = {
+        {"", ""},
+        {"plain", "plain"},
+        {"a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"\xc3\xa4\xc3", "\xc3\xa4"},
+        {"\"\xc3\xa4\xc3\" is none", "\"\xc3\xa4\" is none"},
+        {"\xf0\x9f\x98", ""},
+        {"\xf0\x9f\x98\xe2\x82\xac", "\xe2\x82\xac"},
+        {"\x80x\xff", "?x?"},
+        {"\xed\xa0\x80", "???"},
+        {"\xc0\xaf", "??"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[32];
+        size_t len = strlen(cases[i].from);
+        memcpy(text, cases[i].from, len + 1);
+        assert_int_equal(utf8_mend(text, len), strlen(cases[i].to));
+        assert_string_equal(text, cases[i].to);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         PLAIN(test_sequences),
         PLAIN(test_every_code_point_agrees_with_the_rule),
         PLAIN(test_floor_never_cuts_a_sequence),
+        PLAIN(test_floor_sees_a_text_that_is_cut_itself),
+        PLAIN(test_mending_keeps_what_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void fake_ask(void *backend, uint64_t id, const struct ledger_ask *ask) {
     (void)backend;
     assert_true(nasked < ASKS);
     asked[nasked] = (struct fake_ask){.id = id, .op = ask->op};
-    (void)snprintf(asked[nasked++].worker, LEDGER_WORKER_NAME_SIZE, "%s", ask->worker->id);
+    (void)snprintf(asked[nasked++].worker, LEDGER_WORKER_NAME_SIZE, "%s", ask->worker_get.id);
 }
 
 static void fake_nothing(void *backend) {
@@ -74,16 +74,16 @@ static void delete_worker(const char *id) {
 }
 
 static void answer(size_t i, const char *id, int64_t v) {
-    struct ledger_answer a = {.next_ms = -1, .nworkers = 1};
-    a.workers = xcalloc(1, sizeof(*a.workers));
-    a.workers[0] = named(id, v);
-    a.workers[0].code = xasprintf("{\"code\":\"export default %lld\"}", (long long)v);
-    a.workers[0].code_len = strlen(a.workers[0].code);
+    struct ledger_worker *k = xmalloc(sizeof(*k));
+    *k = named(id, v);
+    k->code = xasprintf("{\"code\":\"export default %lld\"}", (long long)v);
+    k->code_len = strlen(k->code);
+    struct ledger_answer a = {.op = LEDGER_WORKER_GET, .worker_got.worker = k};
     ledger_answered(ledger, asked[i].id, &a);
 }
 
 static void answer_err(size_t i, enum err_code code) {
-    struct ledger_answer a = {.next_ms = -1};
+    struct ledger_answer a = {.op = LEDGER_WORKER_GET};
     (void)err_set(&a.err, code, "there is no worker");
     ledger_answered(ledger, asked[i].id, &a);
 }
@@ -114,7 +114,7 @@ void compiler_cancel(struct compiler_ticket *t) {
 /* --- the pool --- */
 
 static struct fake_isolate {
-    const struct isolate_callbacks *callbacks;
+    const struct pool_isolate_callbacks *callbacks;
     void *ctx;
     uint64_t sent[SENT]; /* ids of calls */
     size_t nsent;
@@ -146,49 +146,58 @@ void pool_cancel(struct pool_ticket *t) {
     assert_null(t);
 }
 
-void isolate_watch(struct pool_isolate *i, const struct isolate_callbacks *callbacks, void *ctx) {
+void pool_isolate_watch(struct pool_isolate *i, const struct pool_isolate_callbacks *callbacks,
+                        void *ctx) {
     of(i)->callbacks = callbacks;
     of(i)->ctx = ctx;
 }
 
-bool isolate_send(struct pool_isolate *i, const struct wire_out *out) {
+bool pool_isolate_send(struct pool_isolate *i, const struct wire_out *out) {
     if (out->type == ISOLATE_RUN || out->type == ISOLATE_CALL)
         of(i)->sent[of(i)->nsent++] = out->id;
     return true;
 }
 
-void isolate_idle(struct pool_isolate *i) {
+void pool_isolate_idle(struct pool_isolate *i) {
     (void)i;
 }
 
-int isolate_work(struct pool_isolate *i, const struct pool_want *want,
-                 struct pool_ticket **ret_ticket, struct err *err) {
+int pool_isolate_work(struct pool_isolate *i, const struct pool_want *want,
+                      struct pool_ticket **ret_ticket, struct err *err) {
     (void)i, (void)want, (void)err;
     *ret_ticket = NULL;
     return 0;
 }
 
-int64_t isolate_cpu_ns(const struct pool_isolate *i) {
+int64_t pool_isolate_cpu_ns(const struct pool_isolate *i) {
     (void)i;
     return 0;
 }
 
-int64_t isolate_allow(struct pool_isolate *i, size_t calls) {
+int64_t pool_isolate_allow(struct pool_isolate *i, size_t calls) {
     (void)i, (void)calls;
     return 0;
 }
 
-void isolate_kill(struct pool_isolate *i) {
+void pool_isolate_end(struct pool_isolate *i) {
     (void)i;
 }
 
-void isolate_release(struct pool_isolate *i) {
+void pool_isolate_ask(struct pool_isolate *i) {
+    (void)i;
+}
+
+void pool_isolate_kill(struct pool_isolate *i) {
+    (void)i;
+}
+
+void pool_isolate_release(struct pool_isolate *i) {
     assert_true(of(i)->out);
     of(i)->out = false;
 }
 
-void isolate_rest(struct pool_isolate *i) {
-    isolate_release(i);
+void pool_isolate_rest(struct pool_isolate *i) {
+    pool_isolate_release(i);
 }
 
 static size_t isolates_out(void) {
@@ -270,7 +279,7 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
 static int call_for(struct caller *c, const char *label, uint32_t wall_ms) {
     *c = (struct caller){0};
     inside = true;
-    int rc = workers_call_label(workers, &(struct workers_fetch){.label = label},
+    int rc = workers_call_label(workers, &(struct workers_fetch){.label = label, .caller = ""},
                                 &(struct guest_request){.spec = "{}",
                                                         .spec_len = 2,
                                                         .wall_ms = wall_ms,
@@ -543,10 +552,10 @@ static void test_a_code_that_is_none_ends_its_calls(void **state) {
     static struct caller c;
     (void)put("a");
     assert_int_equal(call(&c, "a"), 0);
-    struct ledger_answer a = {.next_ms = -1, .nworkers = 1};
-    a.workers = xcalloc(1, sizeof(*a.workers));
-    a.workers[0] = named("a", (int64_t)version);
-    a.workers[0].code = xstrdup("{\"code\":");
+    struct ledger_answer a = {.op = LEDGER_WORKER_GET};
+    a.worker_got.worker = xmalloc(sizeof(*a.worker_got.worker));
+    *a.worker_got.worker = named("a", (int64_t)version);
+    a.worker_got.worker->code = xstrdup("{\"code\":");
     ledger_answered(ledger, asked[0].id, &a);
     turn();
     assert_int_equal(c.done, 1);

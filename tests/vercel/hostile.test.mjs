@@ -6,7 +6,7 @@ import { availableParallelism } from 'node:os';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 
-import { createKey, isSanitized, raw, request, sleep, slow, startCay, statuses, until } from '../lib/cay.mjs';
+import { createKey, isSanitized, raw, request, sleep, startCay, statuses, until } from '../lib/cay.mjs';
 import { makeId, withStore } from '../lib/store.mjs';
 
 const MiB = 1 << 20;
@@ -14,7 +14,7 @@ const BOMB = 192 * MiB; // the disk has 64
 let cay;
 let other;
 before(async () => {
-  cay = await startCay({ config: { require_key: true, sandboxes: { pool: 1, disk_mb: 64, memory_mb: 256, upload_mb: 16 } } });
+  cay = await startCay({ config: { require_key: true, limits: { write_timeout_ms: 300_000 }, sandboxes: { pool: 1, disk_mb: 64, memory_mb: 256, upload_mb: 16 } } });
   other = (await createKey(cay.dataDir, { name: 'other' })).text;
 });
 after(() => cay.stop());
@@ -118,7 +118,7 @@ test('the head of a stream, to the letter, and at once', async () => {
     return socket;
   });
   await until(() => Object.values(seen).every((text) => text.includes('\r\n\r\n')), 'the heads');
-  await until(() => Object.values(seen).every((text) => /\r\n\r\n1\r\n\n\r\n/.test(text)), 'an empty line', 25_000 * slow);
+  await until(() => Object.values(seen).every((text) => /\r\n\r\n1\r\n\n\r\n/.test(text)), 'an empty line');
   await ask('POST', `${box.at}/cmd/${json.command.id}/kill`, { signal: 15 });
   await until(() => seen.wait.includes('"exitCode":143') && seen.logs.endsWith('0\r\n\r\n'), 'the end');
   for (const socket of sockets) socket.destroy();
@@ -188,6 +188,32 @@ test('a session that is ended, or paused, while it is being kept', async () => {
   await until(async () => (await living()) === 0, 'none');
 });
 
+test('a name of a living sandbox of /v1 is taken, for its key', async () => {
+  const v1 = (method, path, body) => request(cay, `/v1/sandboxes${path}`, { method, headers: { Authorization: `Bearer ${cay.key}` }, body });
+  const made = await v1('POST', '', '{"name":"shared"}');
+  assert.equal(made.status, 201, made.body);
+  const { id } = made.json();
+  const body = { name: 'shared', persistent: true };
+  const refused = await ask('POST', '/v3/sandboxes', body);
+  assert.equal(refused.status, 409, refused.body);
+  assert.match(refused.json.error.message, new RegExp(`${id} has the name "shared" already`));
+  await (await create(body, { key: other })).stop();
+  assert.equal((await ask('DELETE', '/v2/sandboxes/shared?deleteOrphanSnapshots=true', undefined, { key: other })).status, 200);
+  assert.equal((await v1('DELETE', `/${id}`)).status, 204);
+  // Free again; and what took it keeps it, also from a session that would begin again.
+  const box = await create(body);
+  assert.equal((await v1('POST', '', '{"name":"shared"}')).status, 409);
+  await box.stop();
+  await until(async () => (await living()) === 0, 'its end');
+  const late = await v1('POST', '', '{"name":"shared"}');
+  assert.equal(late.status, 201, late.body);
+  assert.equal((await ask('GET', '/v2/sandboxes/shared?resume=true')).status, 409);
+  assert.equal((await v1('DELETE', `/${late.json().id}`)).status, 204);
+  assert.equal((await ask('GET', '/v2/sandboxes/shared?resume=true')).status, 200);
+  assert.equal((await ask('DELETE', '/v2/sandboxes/shared?deleteOrphanSnapshots=true')).status, 200);
+  await until(async () => (await living()) === 0, 'none');
+});
+
 test('creates that come twice', async () => {
   const body = { name: 'twice', persistent: false, timeout: 60_000 };
   const first = await ask('POST', '/v3/sandboxes', body);
@@ -212,7 +238,8 @@ test('clients that leave while one is made leave none behind', async () => {
     await sleep(i);
     socket.destroy();
   }
-  const status = async () => (await request(cay, '/v1/status', { headers: { Authorization: `Bearer ${cay.key}` } })).json().sandboxes;
+  const admin = (await createKey(cay.dataDir, { name: 'admin', scope: 'admin' })).text;
+  const status = async () => (await request(cay, '/v1/status', { headers: { Authorization: `Bearer ${admin}` } })).json().sandboxes;
   await until(async () => (await status()).starting === 0, 'what is made');
   // One whose answer was on its way already is known by its name; no other is.
   const { sandboxes } = (await ask('GET', '/v2/sandboxes?namePrefix=left-&limit=100')).json;
@@ -379,4 +406,160 @@ test('so many names, and no more', async (t) => {
   assert.deepEqual(await tryOne(), [429, 1000]);
   fill(false);
   assert.deepEqual(await tryOne(), [200, 1000]);
+});
+
+test('a list by name, in both versions', async () => {
+  const names = ['sort-b', 'sort-a', 'sort-c'];
+  const boxes = [];
+  for (const name of names) boxes.push(await create({ name }));
+  const list = async (path) => (await ask('GET', path)).json.sandboxes;
+  assert.deepEqual((await list('/v2/sandboxes?sortBy=name&namePrefix=sort-')).map((s) => s.name), ['sort-c', 'sort-b', 'sort-a']);
+  assert.deepEqual((await list('/v2/sandboxes?sortBy=name&sortOrder=asc&namePrefix=sort-')).map((s) => s.name), ['sort-a', 'sort-b', 'sort-c']);
+  assert.deepEqual((await list('/v1/sandboxes?sortBy=name&namePrefix=sort-')).map((s) => s.id), [boxes[2], boxes[0], boxes[1]].map((b) => b.session.id));
+  for (const name of names) await ask('DELETE', `/v2/sandboxes/${name}`);
+});
+
+test('no text of a request holds a NUL, and the answer names the place', async () => {
+  const box = await create({ name: 'nul' });
+  const tries = [
+    ['POST', '/v3/sandboxes', { tags: { a: 'x\0y' } }, 'tags.a'],
+    ['POST', '/v3/sandboxes', { name: 'x\0y' }, 'name'],
+    ['POST', '/v3/sandboxes', { runtime: 'x\0y' }, 'runtime'],
+    ['POST', '/v3/sandboxes', { env: { A: '\0' } }, 'env.A'],
+    ['POST', '/v3/sandboxes', { networkPolicy: { allow: ['example.com\0.evil.com'] } }, 'networkPolicy.allow[0]'],
+    ['POST', '/v3/sandboxes', { source: { type: 'git', url: 'https://a.com/x\0' } }, 'source.url'],
+    ['PATCH', '/v2/sandboxes/nul', { tags: { a: '\0' } }, 'tags.a'],
+    ['POST', '/v2/sandboxes/nul/fork', { tags: { a: '\0' } }, 'tags.a'],
+    ['POST', `${box.at}/cmd`, { command: 'echo', args: ['a', 'b\0c'] }, 'args[1]'],
+    ['POST', `${box.at}/fs/read`, { path: '/etc/passwd\0x' }, 'path'],
+    ['POST', `${box.at}/network-policy`, { allow: { 'a.com': [{ transform: [{ headers: { 'x-a': 'b\0c' } }] }] } }, 'allow.a.com[0].transform[0].headers.x-a'],
+  ];
+  for (const [method, path, body, place] of tries) {
+    const answer = await ask(method, path, body);
+    assert.equal(answer.status, 400, `${path} ${JSON.stringify(body)}: ${answer.raw}`);
+    assert.equal(answer.json.error.message, `"${place}" must not hold a NUL character`);
+  }
+  assert.deepEqual((await ask('GET', '/v2/sandboxes?namePrefix=nul')).json.sandboxes.map((s) => s.name), ['nul']);
+  await ask('DELETE', '/v2/sandboxes/nul');
+});
+
+test('a record that cannot be read is listed, says so, and can be deleted', async (t) => {
+  const own = await startCay({ config: { require_key: true } });
+  t.after(() => own.clean());
+  const headers = { Authorization: `Bearer ${own.key}` };
+  const post = (server, path, body) => request(server, `/api${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+  for (const name of ['one', 'two']) assert.equal((await post(own, '/v3/sandboxes', { name, persistent: false })).status, 200);
+  await own.halt();
+  withStore(own.dataDir, (db) => db.exec(`UPDATE records SET doc = '{"name":"one' WHERE kind = 'vercel'`));
+  const again = await startCay({ dataDir: own.dataDir });
+  try {
+    const get = (path) => request(again, `/api${path}`, { headers });
+    const names = async (query = '') => (await get(`/v2/sandboxes${query}`)).json().sandboxes.map((s) => s.name);
+    const listed = (await get('/v2/sandboxes?namePrefix=vsb_&sortBy=name')).json().sandboxes;
+    assert.deepEqual(listed.map((s) => s.status), ['failed', 'failed']);
+    assert.deepEqual(await names('?namePrefix=one'), []);
+    assert.equal((await get('/v1/sandboxes?sortBy=name')).json().sandboxes.length, 2);
+    for (const path of ['/v2/sandboxes/one', `/v2/sandboxes/${listed[0].name}`, '/v2/sandboxes/one?resume=true']) {
+      const answer = await get(path);
+      assert.equal(answer.status, 500, path);
+      assert.match(answer.json().error.message, /^the record of sandbox "\w+" cannot be read: delete it$/);
+    }
+    assert.equal((await post(again, '/v3/sandboxes', { name: 'one', persistent: false })).status, 500);
+    const remove = (name) => request(again, `/api/v2/sandboxes/${name}`, { method: 'DELETE', headers });
+    assert.equal((await remove('one')).status, 200); // by the name that it had
+    const [left] = await names();
+    assert.equal((await remove(left)).status, 200); // by the id that it is listed with
+    assert.deepEqual(await names(), []);
+    assert.equal((await get('/v2/sandboxes/one')).status, 404);
+  } finally {
+    await again.stop();
+  }
+});
+
+test('what was deleted while it was kept is not given to the next of its name', async () => {
+  const seen = { stop: 0, snapshot: 0, resume: 0 };
+  for (let i = 0; i < 60 && Math.min(...Object.values(seen)) === 0; i++) {
+    const what = ['stop', 'snapshot', 'resume'][i % 3];
+    const box = await create({ persistent: true, name: 'heir' });
+    await box.cmd('sh', '-c', 'echo secret >secret; head -c 50000000 /dev/urandom >big');
+    let over = false;
+    const kept = ask('POST', `${box.at}/${what === 'snapshot' ? 'snapshot' : 'stop'}`).finally(() => (over = true));
+    let state = 'running';
+    while (state === 'running') state = (await ask('GET', box.at)).json.session.status;
+    const resumed = what === 'resume' ? ask('GET', '/v2/sandboxes/heir?resume=true') : null;
+    await ask('DELETE', `/v2/sandboxes/heir${what === 'snapshot' ? '?deleteOrphanSnapshots=true' : ''}`);
+    const heir = await ask('POST', '/v3/sandboxes', { name: 'heir', persistent: true });
+    assert.equal(heir.status, 200, String(heir.raw));
+    const met = !over; // the name belongs to another before the end
+    if (met) seen[what]++;
+    const answer = await kept;
+    if (met) assert.equal(answer.status, what === 'snapshot' ? 409 : 200, String(answer.raw));
+    if (resumed) assert.equal((await resumed).status, 404);
+    const now = (await ask('GET', '/v2/sandboxes/heir')).json.sandbox;
+    assert.equal(now.currentSnapshotId, undefined, what);
+    assert.equal(now.currentSessionId, heir.json.session.id);
+    assert.deepEqual((await ask('GET', '/v2/sandboxes/snapshots?name=heir')).json.snapshots, [], what);
+    assert.equal((await ask('GET', box.at)).status, 404, 'a session of the former one is not of this one');
+    const looked = await ask('POST', `/v2/sandboxes/sessions/${heir.json.session.id}/cmd`, { command: 'ls', args: [], wait: true, logs: true });
+    assert.equal(lines(looked).length, 2, String(looked.raw));
+    await ask('DELETE', '/v2/sandboxes/heir?deleteOrphanSnapshots=true');
+  }
+  assert.ok(Math.min(...Object.values(seen)) > 0, `each was met: ${JSON.stringify(seen)}`);
+  await until(async () => (await living()) === 0, 'none');
+});
+
+test('a command with sudo that is refused leaves nothing in the server', { skip: isSanitized && 'it keeps what is freed' }, async () => {
+  const box = await create({ name: 'sudo' });
+  const body = JSON.stringify({ command: 'id', sudo: true, args: 5 });
+  const one = `POST /api${box.at}/cmd HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${cay.key}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  const some = async (n) => {
+    for (let i = 0; i < n; i += 500) {
+      const got = await raw(cay, one.repeat(500), { ms: 60_000, isDone: (text) => statuses(text).length === 500 });
+      assert.deepEqual([...new Set(statuses(got.text))], [400]);
+    }
+  };
+  await some(2000);
+  const before = rss();
+  await some(20_000);
+  assert.ok(rss() - before < 4 * MiB, `${rss() - before} bytes more`);
+  await ask('DELETE', '/v2/sandboxes/sudo');
+});
+
+test('a page of another site resumes nothing', async () => {
+  const box = await create({ name: 'asleep', persistent: true });
+  await box.stop();
+  const get = (headers, key) => ask('GET', '/v2/sandboxes/asleep?resume=true', undefined, { headers, key });
+  const state = async () => (await ask('GET', '/v2/sandboxes/asleep')).json.sandbox.status;
+  for (const site of ['cross-site', 'same-site']) assert.equal((await get({ 'Sec-Fetch-Site': site })).status, 403, site);
+  assert.equal((await get({ Origin: 'http://evil.example' })).status, 403);
+  assert.equal(await state(), 'stopped');
+  assert.equal((await get({})).json.resumed, true); // a program, as the SDK sends it
+  assert.equal(await state(), 'running');
+  await ask('DELETE', '/v2/sandboxes/asleep?deleteOrphanSnapshots=true');
+});
+
+test('without keys too: what a link or an image of a page can send resumes nothing', async (t) => {
+  const own = await startCay({});
+  t.after(() => own.stop());
+  const send = (method, path, { body, ...headers } = {}) => request(own, `/api/v2/sandboxes${path}`, { method, headers, body });
+  const made = await request(own, '/api/v3/sandboxes', { method: 'POST', body: '{"name":"asleep"}' });
+  await send('POST', `/sessions/${made.json().session.id}/stop`);
+  for (const headers of [{}, { 'Sec-Fetch-Site': 'cross-site' }, { 'Sec-Fetch-Site': 'cross-site', Authorization: 'Bearer x.y.operator' }]) {
+    for (const method of ['GET', 'HEAD']) assert.equal((await send(method, '/asleep?resume=1', headers)).status, 403, JSON.stringify(headers));
+    assert.equal((await send('GET', '/asleep', headers)).json().sandbox.status, 'stopped');
+  }
+  const resumed = await send('GET', '/asleep?resume=1', { Authorization: 'Bearer x.y.operator' });
+  assert.equal(resumed.json().resumed, true);
+});
+
+test('snapshots of a deleted sandbox are not listed as those of the next of its name', async () => {
+  const listed = async () => (await ask('GET', '/v2/sandboxes/snapshots?name=line')).json.snapshots.length;
+  const box = await create({ persistent: true, name: 'line' });
+  await box.cmd('sh', '-c', 'echo secret >secret');
+  assert.equal((await ask('POST', `${box.at}/snapshot`)).status, 200);
+  assert.equal(await listed(), 1);
+  assert.equal((await ask('DELETE', '/v2/sandboxes/line')).status, 200);
+  assert.equal((await ask('POST', '/v3/sandboxes', { name: 'line', persistent: true })).status, 200);
+  assert.equal(await listed(), 0);
+  await ask('DELETE', '/v2/sandboxes/line');
 });

@@ -7,10 +7,11 @@ import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createServer as createRawServer } from 'node:tls';
 import { after, before, test } from 'node:test';
 
 import { Drive, Sandbox, Snapshot } from '@vercel/sandbox';
-import { slow, until } from '../lib/cay.mjs';
+import { createKey, slow, until } from '../lib/cay.mjs';
 import { runProgram, startVercel, textOf } from './support.mjs';
 
 let cay;
@@ -19,6 +20,9 @@ let upstream;
 let tls;
 let port;
 let tlsPort;
+let liar; // knows no lengths: every head that it finds is a request, and answered
+let liarPort;
+const heads = []; // that it found
 const asked = [];
 const dir = mkdtempSync(join(tmpdir(), 'cay-vercel-'));
 
@@ -51,13 +55,27 @@ before(async () => {
   };
   upstream = createServer(serve);
   tls = createTlsServer({ key: readFileSync(join(dir, 'key.pem')), cert: readFileSync(join(dir, 'cert.pem')) }, serve);
-  for (const server of [upstream, tls]) await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  liar = createRawServer({ key: readFileSync(join(dir, 'key.pem')), cert: readFileSync(join(dir, 'cert.pem')) }, (socket) => {
+    let text = '';
+    socket.on('error', () => {});
+    socket.setEncoding('latin1').on('data', (data) => {
+      text += data;
+      for (let end; (end = text.indexOf('\r\n\r\n')) >= 0; text = text.slice(end + 4)) {
+        const head = text.slice(0, end);
+        const who = /(?:GET|POST) \/(\w+)/.exec(head)?.[1] ?? 'nobody';
+        heads.push({ socket, who, head });
+        socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${5 + who.length}\r\n\r\nfor ${who}\n`);
+      }
+    });
+  });
+  for (const server of [upstream, tls, liar]) await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
   port = upstream.address().port;
   tlsPort = tls.address().port;
+  liarPort = liar.address().port;
   ({ cay, env } = await startVercel({
     config: {
       require_key: true,
-      sandboxes: { pool: 1, allow: [`localhost:${tlsPort}`, `tcp://localhost:${port}`, 'api.example.com', 'example.com', '*.example.org'], private: [`localhost:${port}`, `localhost:${tlsPort}`], ca_file: join(dir, 'cert.pem') },
+      sandboxes: { pool: 1, allow: [`localhost:${tlsPort}`, `localhost:${liarPort}`, `tcp://localhost:${port}`, 'api.example.com', 'example.com', '*.example.org'], private: [`localhost:${port}`, `localhost:${tlsPort}`, `localhost:${liarPort}`], ca_file: join(dir, 'cert.pem') },
     },
   }));
 });
@@ -65,6 +83,7 @@ after(async () => {
   await cay.stop();
   upstream.close();
   tls.close();
+  liar.close();
   rmSync(dir, { recursive: true, force: true });
 });
 
@@ -194,6 +213,11 @@ test('sudo and users: a clear end', async () => {
   assert.equal((await detached.wait()).exitCode, 1);
   assert.match(await detached.stderr(), /no root/);
   await assert.rejects(sandbox.createUser('alice'), /no root in a sandbox/);
+  for (const name of ['root', 'alice']) {
+    const other = await sandbox.asUser(name).runCommand('whoami');
+    assert.equal(other.exitCode, 1);
+    assert.match(await other.stderr(), /no root in a sandbox/);
+  }
   await assert.rejects(sandbox.createGroup('devs'), /no root in a sandbox/);
   await sandbox.stop();
 });
@@ -245,6 +269,84 @@ test('more time, network, update', async () => {
   await sandbox.stop();
 });
 
+test('the network policy in force is kept over stop and resume, and by fork', async () => {
+  const sandbox = await Sandbox.create({ name: 'policy', networkPolicy: { allow: ['example.com'] } });
+  const allowed = (box) => box.currentSession().networkPolicy;
+  await sandbox.updateNetworkPolicy('deny-all');
+  await assert.rejects(sandbox.updateNetworkPolicy({ allow: ['evil.example'] }), /operator does not let/);
+  await sandbox.stop();
+  const again = await Sandbox.get({ name: 'policy' });
+  assert.equal((await again.runCommand('true')).exitCode, 0); // resumes it
+  assert.equal(allowed(again), 'deny-all');
+  const fork = await Sandbox.fork({ sourceSandbox: 'policy', name: 'policy-fork' });
+  assert.equal(allowed(fork), 'deny-all');
+  await fork.delete();
+  // The other way round: what was opened stays open.
+  await again.updateNetworkPolicy({ allow: ['example.com', '*.example.org'] });
+  await again.stop();
+  const open = await Sandbox.get({ name: 'policy' });
+  await open.runCommand('true');
+  assert.deepEqual(allowed(open), { allow: ['example.com', '*.example.org'] });
+  // A policy that is refused is not kept: the sandbox can still be resumed.
+  await assert.rejects(open.update({ networkPolicy: { allow: ['evil.example'] } }), /operator does not let/);
+  await open.stop();
+  const last = await Sandbox.get({ name: 'policy' });
+  assert.equal((await last.runCommand('true')).exitCode, 0);
+  assert.deepEqual(allowed(last), { allow: ['example.com', '*.example.org'] });
+  await last.delete();
+});
+
+test('deny-all stays in force: after stop, fork and the end of its time, and whatever is refused meanwhile', async () => {
+  const target = `https://localhost:${tlsPort}/ask`;
+  const reach = async (box) => (await box.runCommand('sh', ['-c', `curl -sk -m 20 -o /dev/null -w '%{http_connect}' --noproxy '' -x http://127.0.0.1:3128 ${target}`])).stdout();
+  const inForce = async (box) => [await reach(box), box.currentSession().networkPolicy];
+  const closed = ['403', 'deny-all'];
+  const boxes = ['deny', 'deny-fork', 'deny-late', 'deny-short'];
+  const sandbox = await Sandbox.create({ name: 'deny', networkPolicy: { allow: [`localhost:${tlsPort}`] } });
+  assert.equal(await reach(sandbox), '200', 'it was open');
+  await sandbox.updateNetworkPolicy('deny-all');
+  assert.deepEqual(await inForce(sandbox), closed);
+  const before = asked.length;
+
+  // A fork of one that is stopped, the session after the stop, and a fork of one that runs.
+  await sandbox.snapshot();
+  assert.deepEqual(await inForce(await Sandbox.fork({ sourceSandbox: 'deny', name: 'deny-fork' })), closed);
+  assert.deepEqual(await inForce(await Sandbox.get({ name: 'deny', resume: true })), closed);
+  const again = await Sandbox.get({ name: 'deny' });
+  assert.deepEqual(await inForce(await Sandbox.fork({ sourceSandbox: 'deny', name: 'deny-late' })), closed);
+
+  // What is refused is not stored, while it runs and while it is stopped.
+  const refused = [
+    { allow: ['evil.example'] },
+    { allow: [`localhost:${tlsPort}`, 'evil.example'] },
+    { allow: [`localhost:${tlsPort}`], subnets: { allow: ['1.2.3.0/24'] } },
+    { allow: { [`localhost:${tlsPort}`]: [{ transform: [{ headers: { 'content-length': '0' } }] }] } },
+    { allow: { [`localhost:${tlsPort}`]: [{ forwardURL: 'https://x.example' }] } },
+    { allow: ['a b'] },
+  ];
+  for (const networkPolicy of refused) {
+    await assert.rejects(again.updateNetworkPolicy(networkPolicy), (e) => [400, 403].includes(e.response.status), JSON.stringify(networkPolicy));
+    await assert.rejects(again.update({ networkPolicy }), (e) => [400, 403].includes(e.response.status), JSON.stringify(networkPolicy));
+  }
+  assert.deepEqual(await inForce(again), closed);
+  await again.stop();
+  for (const networkPolicy of refused) await assert.rejects(again.update({ networkPolicy }), (e) => [400, 403].includes(e.response.status), JSON.stringify(networkPolicy));
+  assert.deepEqual(await inForce(await Sandbox.get({ name: 'deny' })), closed);
+
+  // The end of its time is a stop like any other.
+  const short = await Sandbox.create({ name: 'deny-short', timeout: 6000 });
+  const first = short.currentSession().sessionId;
+  await short.updateNetworkPolicy('deny-all');
+  await until(async () => (await Sandbox.get({ name: 'deny-short', resume: false })).status === 'stopped', 'its end');
+  const after = await Sandbox.get({ name: 'deny-short', resume: false });
+  await after.update({ timeout: 300_000 });
+  assert.deepEqual(await inForce(after), closed);
+  assert.notEqual(after.currentSession().sessionId, first);
+
+  assert.equal(asked.length, before, 'nothing arrived');
+  for (const name of boxes) await (await Sandbox.get({ name, resume: false })).delete({ deleteOrphanSnapshots: true });
+});
+
 test('headers of a transform are put on outside, on requests by the route and on no others', async () => {
   const host = `localhost:${tlsPort}`;
   const route = `http://127.0.0.1:3128/_/localhost-${tlsPort}`;
@@ -270,6 +372,42 @@ test('headers of a transform are put on outside, on requests by the route and on
   await sandbox.updateNetworkPolicy({ allow: [host] });
   assert.equal(await curl(`${route}/ask -o /dev/null -w '%{http_code}'`), '403');
   await sandbox.delete();
+});
+
+test('what the policy of one key sets never reaches a request of another', async () => {
+  const host = `localhost:${liarPort}`;
+  const team = { teamId: env.VERCEL_TEAM_ID, projectId: env.VERCEL_PROJECT_ID };
+  const second = (await createKey(cay.dataDir, { name: 'second' })).text;
+  const policy = (headers) => ({ allow: { [host]: [{ transform: [{ headers }] }] } });
+  const make = (token, who) => Sandbox.create({ ...team, token, persistent: false, networkPolicy: policy({ 'x-team': `team-of-${who}` }) });
+  const [a, b] = await Promise.all([make(cay.key, 'a'), make(second, 'b')]);
+  const framing = ['content-length', 'Content_Length', 'TRANSFER-ENCODING', 'connection', 'keep-alive', 'te', 'trailer', 'upgrade', 'expect', 'Host', 'proxy-connection', 'http2-settings'];
+  const disguised = [' content-length', 'content-length\t', 'content-length\0', 'x-a\r\ncontent-length', 'content\u2010length', '\u212aeep-alive', 'content-length\r\n '];
+  for (const name of [...framing, ...disguised]) {
+    await assert.rejects(a.updateNetworkPolicy(policy({ 'x-team': 'changed', [name]: '0' })), (e) => e.response.status === 400, JSON.stringify(name));
+  }
+  for (const value of ['0\r\ncontent-length: 0', '0\n1', '0\r1', '0\0', '0\r\n 1']) {
+    await assert.rejects(a.updateNetworkPolicy(policy({ 'x-team': value })), (e) => e.response.status === 400, JSON.stringify(value));
+  }
+  // Both at once, over and over, and between them a request inside a body.
+  const url = `http://127.0.0.1:3128/_/localhost-${liarPort}`;
+  const inner = 'GET /a_inner HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n';
+  const loop = async (box, command) => (await box.runCommand('sh', ['-c', `for i in 1 2 3 4 5 6 7 8; do ${command}; done`])).stdout();
+  const [, answers] = await Promise.all([
+    loop(a, `printf '${inner}' | curl -s -m 20 --data-binary @- ${url}/a`),
+    loop(b, `curl -s -m 20 ${url}/b`),
+  ]);
+  assert.equal(answers, 'for b\n'.repeat(8));
+  const users = new Map();
+  for (const { socket, who, head } of heads) {
+    users.set(socket, new Set([...(users.get(socket) ?? []), who[0]]));
+    // What is inside the body has no fields but its own.
+    const team = /^x-team: (.*?)\r?$/im.exec(head)?.[1];
+    assert.equal(team, { a: 'team-of-a', a_inner: undefined, b: 'team-of-b' }[who], head);
+  }
+  for (const set of users.values()) assert.equal(set.size, 1, [...set].join());
+  assert.deepEqual(new Set(heads.map((h) => h.who)), new Set(['a', 'a_inner', 'b']));
+  await Promise.all([a.stop(), b.stop()]);
 });
 
 test('snapshot: the session ends, others begin from it', async () => {

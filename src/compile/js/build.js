@@ -1,8 +1,9 @@
 // Bundles the compiler and the loader, each into one classic script for bare JavaScriptCore.
-//   node build.js [output directory]
+//   node build.js [output directory [--erase]]
 import { build } from "esbuild";
 import { fileURLToPath } from "node:url";
 import path from "node:path";
+import { licenceOf, typescriptParser } from "./cut.js";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const out = path.resolve(process.argv[2] ?? path.join(here, "../../../build/js"));
@@ -17,11 +18,23 @@ const common = {
   target: "es2023",
   // acorn would make a value of each `123n`, in time that is quadratic in its digits. The text is all we need.
   define: { BigInt: "undefined" },
+  plugins: [typescriptParser(here)],
   // The package's ES module entry is WebAssembly; this one is the same lexer in JavaScript.
   alias: { "cjs-module-lexer": "./node_modules/cjs-module-lexer/lexer.js" },
 };
 
-await build({ ...common, entryPoints: ["compile.js"], outfile: path.join(out, "compile.js"), format: "iife" });
+// For tests of the step from TypeScript to JavaScript alone.
+if (process.argv[3] === "--erase")
+  await build({ ...common, entryPoints: ["typescript.js"], outfile: path.join(out, "erase.mjs"), format: "esm" });
+await build({
+  ...common,
+  entryPoints: ["compile.js"],
+  outfile: path.join(out, "compile.js"),
+  format: "iife",
+  minifyWhitespace: true,
+  minifySyntax: true,
+  banner: { js: licenceOf(here) },
+});
 // The loader's completion value is the loader object: nothing of it becomes a global.
 await build({
   ...common,

@@ -4,14 +4,14 @@
 import cjsLexer from "cjs-module-lexer";
 import { CompileError } from "./errors.js";
 import { Edits, excerpt, composeMaps, originalColumn, position } from "./edits.js";
-import { parseModule, parseCommonJs, TooComplex } from "./parse.js";
+import { TooComplex } from "./guard.js";
+import { parseModule, parseCommonJs } from "./parse.js";
 import { scan } from "./scan.js";
 import { AMBIGUOUS, Graph, NAMESPACE } from "./graph.js";
 import { emit, isMutable } from "./emit.js";
 import { normalize, resolve } from "./resolve.js";
 import { BUILTINS, notFound } from "./specifiers.js";
 import { checkBase64, checkJson } from "./values.js";
-import { erase } from "./typescript.js";
 
 // The engine takes 65,535 arguments to a function, and imports are arguments.
 export const LIMITS = { modules: 500, bytes: 4 << 20, name: 512, imports: 10000 };
@@ -172,12 +172,15 @@ class Compilation {
       case "ts":
       case "tsx":
       case "jsx": {
+        // Not before it is needed: TypeScript's parser takes 20 ms and 6 MB to start.
+        // eslint-disable-next-line no-undef -- esbuild's: the module runs when it is first asked for
+        const { erase } = require("./typescript.js");
         const erased = erase(module.text, module.kind);
         module.types = erased.types;
         module.typeStar = erased.typeStar;
         module.eraseMap = erased.map;
         module.script = erased.code;
-        return this.readScript(module, erased.code);
+        return this.readScript(module, erased.code, erased.settled);
       }
       case "cjs":
         return this.readCommonJs(module);
@@ -201,10 +204,10 @@ class Compilation {
     names.forEach((name, slot) => module.bindings.set(name, { module, slot }));
   }
 
-  readScript(module, source) {
+  readScript(module, source, settled) {
     const comments = source.includes("sourceURL=") ? [] : undefined;
     module.ast = comments ? parseModule(source, comments) : parseAgain(source);
-    const m = (module.scan = scan(module.ast, source));
+    const m = (module.scan = scan(module.ast, source, settled));
     if (m.imports.size > this.limits.imports)
       throw new CompileError("SyntaxError", `The module imports more than ${this.limits.imports} names`, 0);
     for (const at of sourceUrls(comments)) m.edits.replace(at, at + 1, " ");

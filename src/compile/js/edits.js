@@ -4,6 +4,7 @@
 // (0-based), the original column is the output column minus delta, until the next entry of the same line.
 
 const LINE = /\r\n|[\n\r\u2028\u2029]/g;
+export const NEWLINE = /[\n\r\u2028\u2029]/;
 const NOT_LINE = /[^\n\r\u2028\u2029]/g;
 
 const spaces = (text) => text.replace(NOT_LINE, " ");
@@ -15,7 +16,7 @@ export class Edits {
   }
   // `text` is one line. Line breaks in what it replaces stay, after it.
   replace(start, end, text) {
-    const rest = this.source.slice(start, end).search(/[\n\r\u2028\u2029]/);
+    const rest = this.source.slice(start, end).search(NEWLINE);
     const first = rest < 0 ? end : start + rest;
     this.list.push({ start, end: first, text: text.padEnd(first - start) });
     if (rest >= 0) this.blank(first, end);
@@ -25,7 +26,9 @@ export class Edits {
   }
   // `lead` stands at the start of the blanked range.
   blank(start, end, lead = "") {
-    this.list.push({ start, end, text: lead + spaces(this.source.slice(start + lead.length, end)) });
+    const room = this.source.slice(start, start + lead.length);
+    const rest = room.length < lead.length || NEWLINE.test(room) ? start : start + lead.length;
+    this.list.push({ start, end, text: lead + spaces(this.source.slice(rest, end)) });
   }
   apply(prefix = "", suffix = "") {
     const { source, list } = this;

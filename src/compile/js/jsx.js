@@ -3,19 +3,23 @@
 // Classic by default: React.createElement(tag, props, ...children) with whatever React, or the names that the comments
 // @jsx and @jsxFrag give, mean in the module. With a comment @jsxImportSource x, the automatic runtime: jsx and jsxs
 // of x/jsx-runtime, called through an adapter so that keys and children can stay where they are in the source.
+import { entities, getLeadingCommentRanges, skipTrivia, SyntaxKind as K } from "typescript-parser";
+import { NEWLINE } from "./edits.js";
 
 const PRAGMA = /@(jsx|jsxFrag|jsxImportSource|jsxRuntime)\s+(\S+)/g;
 const DOTTED = /^[\p{ID_Start}$_][\p{ID_Continue}$]*(\.[\p{ID_Start}$_][\p{ID_Continue}$]*)*$/u;
-const PLAIN = /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u;
+const PLAIN = /^[A-Za-z_]\w*$/;
+const ENTITY = /&(?:#(?:(\d+)|x([\da-fA-F]+))|(\w+));/g;
 
-export function jsxSettings(source, comments) {
+// By the block comments before the first statement.
+export function jsxSettings(source) {
   let factory = "React.createElement";
   let fragment = "React.Fragment";
   let from = null;
   let automatic = null;
-  for (const c of comments) {
-    if (c.type !== "Block") continue;
-    for (const [, name, value] of c.value.matchAll(PRAGMA)) {
+  for (const c of getLeadingCommentRanges(source, 0) ?? []) {
+    if (c.kind !== K.MultiLineCommentTrivia) continue;
+    for (const [, name, value] of source.slice(c.pos + 2, c.end - 2).matchAll(PRAGMA)) {
       if (name === "jsxRuntime") automatic = value === "automatic";
       else if (name === "jsxImportSource") from = value;
       else if (!DOTTED.test(value)) continue;
@@ -23,8 +27,7 @@ export function jsxSettings(source, comments) {
       else fragment = value;
     }
   }
-  if (automatic === false || (from === null && !automatic))
-    return { factory, fragment, names: [factory.split(".")[0], fragment.split(".")[0]], prefix: "" };
+  if (automatic === false || (from === null && !automatic)) return { factory, fragment, prefix: "" };
   const used = new Set(source.match(/_(?:jsxs?|Fragment|element)\d*/g));
   const name = (base) => {
     let n = base;
@@ -36,113 +39,141 @@ export function jsxSettings(source, comments) {
     `import{jsx as ${one},jsxs as ${many},Fragment as ${frag}}from${JSON.stringify((from ?? "react") + "/jsx-runtime")};` +
     `const ${call}=(t,p,...c)=>{const{key:k,...r}=p??{};if(c.length)r.children=c.length>1?c:c[0];` +
     `return(c.length>1?${many}:${one})(t,r,k===undefined?k:""+k)};`;
-  return { factory: call, fragment: frag, names: [], prefix };
+  return { factory: call, fragment: frag, prefix };
+}
+
+function decode(text) {
+  return text.replace(ENTITY, (all, decimal, hex, word) => {
+    const code = word ? entities.get(word) : parseInt(decimal ?? hex, decimal ? 10 : 16);
+    return code !== undefined && code <= 0x10ffff ? String.fromCodePoint(code) : all;
+  });
 }
 
 // The rule of JSX: lines are trimmed where they were broken, empty ones vanish, the rest join with a space.
-function textOf(value) {
-  const lines = value.split(/\r\n|\n|\r/);
-  const kept = [];
-  lines.forEach((line, i) => {
-    let t = line.replace(/\t/g, " ");
-    if (i > 0) t = t.replace(/^ +/, "");
-    if (i < lines.length - 1) t = trimBlanksEnd(t);
-    if (t) kept.push(t);
-  });
-  return kept.join(" ");
-}
+const BLANK = /[^\S\n\r\u2028\u2029]/;
 
-// As / +$/ does, which would try each blank within the text as the first of the last ones.
-function trimBlanksEnd(text) {
-  let end = text.length;
-  while (text[end - 1] === " ") end--;
-  return text.slice(0, end);
+function textOf(text) {
+  const lines = [];
+  let first = 0;
+  let last = -1;
+  for (let i = 0; i < text.length; i++) {
+    if (NEWLINE.test(text[i])) {
+      if (first !== -1 && last !== -1) lines.push(text.slice(first, last + 1));
+      first = -1;
+    } else if (!BLANK.test(text[i])) {
+      last = i;
+      if (first === -1) first = i;
+    }
+  }
+  if (first !== -1) lines.push(text.slice(first));
+  return lines.length ? lines.map(decode).join(" ") : undefined;
 }
 
 const quote = (text) => JSON.stringify(text).replace(/[\u2028\u2029]/g, (c) => (c === "\u2028" ? "\\u2028" : "\\u2029"));
 
-function tagText(eraser, name) {
-  if (name.type === "JSXIdentifier") {
-    if (/^[a-z]/.test(name.name) || name.name.includes("-")) return quote(name.name);
-    eraser.used.add(name.name);
-    return name.name;
-  }
-  if (name.type === "JSXNamespacedName") return quote(`${name.namespace.name}:${name.name.name}`);
-  let head = name;
-  while (head.type === "JSXMemberExpression") head = head.object;
-  eraser.used.add(head.name);
-  return eraser.source.slice(name.start, name.end).replace(/\s+/g, "");
+const nameText = (name) => (name.kind === K.JsxNamespacedName ? `${name.namespace.text}:${name.name.text}` : name.text);
+
+function isIntrinsic(tag) {
+  return tag.kind === K.JsxNamespacedName || (tag.kind === K.Identifier && (/^[a-z]/.test(tag.text) || tag.text.includes("-")));
 }
 
-export function rewriteElement(eraser, n) {
-  const { edits, source, jsx } = eraser;
+export function rewriteElement(eraser, n, scope) {
+  const { edits, jsx, source } = eraser;
   eraser.sawElement = true;
-  const opening = n.openingElement ?? n.openingFragment;
+  const opening = n.openingElement ?? n.openingFragment ?? n;
   const closing = n.closingElement ?? n.closingFragment;
-  if (n.type === "JSXFragment") edits.replace(opening.start, opening.end, `${jsx.factory}(${jsx.fragment},null`);
-  else {
-    const { attributes } = opening;
-    const nameEnd = (opening.typeArguments ?? opening.name).end;
-    const close = opening.end - (opening.selfClosing ? 2 : 1);
-    edits.replace(opening.start, nameEnd, `${jsx.factory}(${tagText(eraser, opening.name)}${attributes.length ? ",{" : ",null"}`);
-    for (const a of attributes) attribute(eraser, a);
-    const slash = opening.selfClosing ? source.lastIndexOf("/", opening.end - 1) : close;
-    edits.blank(slash, opening.end, (attributes.length ? "}" : "") + (closing ? "" : ")"));
-  }
-  for (const c of n.children) child(eraser, c);
-  if (closing) edits.replace(closing.start, closing.end, ")");
+  const start = skipTrivia(source, n.pos);
+  useName(eraser, jsx.factory, scope);
+  if (n.kind === K.JsxFragment) {
+    useName(eraser, jsx.fragment, scope);
+    edits.replace(start, opening.end, `${jsx.factory}(${jsx.fragment},null`);
+  } else openTag(eraser, n, opening, scope);
+  const children = n.children ?? [];
+  for (let i = children.length - 1; i >= 0; i--) child(eraser, children[i], scope);
+  if (closing) edits.replace(skipTrivia(source, closing.pos), closing.end, ")" + endOf(eraser, n));
 }
 
-function attribute(eraser, a) {
-  const { edits, source } = eraser;
-  if (a.type === "JSXSpreadAttribute") {
-    edits.replace(a.start, a.start + 1, " ");
-    edits.replace(a.end - 1, a.end, ",");
-    return eraser.visit(a.argument);
+// When all names are declared.
+function useName(eraser, dotted, scope) {
+  eraser.later.push(() => {
+    const found = scope.find(dotted.split(".")[0]);
+    if (found) eraser.use(found.symbol);
+  });
+}
+
+// A call goes on where an element ends its statement: with a parenthesis or bracket on the next line.
+const endOf = (eraser, n) => (eraser.openEnds.has(n.end) ? ";" : "");
+
+function openTag(eraser, n, opening, scope) {
+  const { edits, jsx, source } = eraser;
+  const { tagName } = opening;
+  const start = skipTrivia(source, n.pos);
+  const properties = opening.attributes.properties;
+  const nameStart = skipTrivia(source, tagName.pos);
+  let nameEnd = tagName.end;
+  if (opening.typeArguments) nameEnd = eraser.anglesOf(opening.typeArguments).end;
+  const after = properties.length ? ",{" : ",null";
+  if (isIntrinsic(tagName)) {
+    edits.replace(start, nameEnd, `${jsx.factory}(${quote(nameText(tagName))}${after}`);
+    useName(eraser, nameText(tagName), scope); // TypeScript keeps an import of that name
+  } else {
+    // The name stays where it is, and what it means is looked up as for any other.
+    edits.replace(start, nameStart, `${jsx.factory}(`);
+    if (nameEnd > tagName.end) edits.replace(tagName.end, nameEnd, after);
+    else edits.insert(tagName.end, after);
+    eraser.visit(tagName, scope);
   }
-  const raw =
-    a.name.type === "JSXNamespacedName" ? `${a.name.namespace.name}:${a.name.name.name}` : a.name.name;
-  const key = PLAIN.test(raw) && raw !== "__proto__" ? raw : raw === "__proto__" ? '["__proto__"]' : quote(raw);
-  if (!a.value) return edits.replace(a.start, a.end, key + ":true,");
+  for (let i = properties.length - 1; i >= 0; i--) attribute(eraser, properties[i], scope);
+  const isAlone = n.kind === K.JsxSelfClosingElement;
+  const close = isAlone ? source.lastIndexOf("/", opening.end - 1) : opening.end - 1;
+  edits.blank(close, opening.end, (properties.length ? "}" : "") + (isAlone ? ")" + endOf(eraser, n) : ""));
+}
+
+function attribute(eraser, a, scope) {
+  const { edits, source } = eraser;
+  const start = skipTrivia(source, a.pos);
+  if (a.kind === K.JsxSpreadAttribute) {
+    edits.replace(start, start + 1, " ");
+    edits.replace(a.end - 1, a.end, ",");
+    return eraser.visit(a.expression, scope);
+  }
+  const raw = nameText(a.name);
+  const key = PLAIN.test(raw) ? raw : quote(raw);
+  if (!a.initializer) return edits.replace(start, a.end, key + ":true,");
   // name = value -> name: value,
-  const equals = source.indexOf("=", a.name.end);
-  edits.replace(a.start, equals + 1, key + ":");
-  value(eraser, a.value);
+  edits.replace(start, skipTrivia(source, a.name.end) + 1, key + ":");
+  const v = a.initializer;
+  const from = skipTrivia(source, v.pos);
+  if (v.kind === K.StringLiteral) edits.replace(from, v.end, quote(decode(v.text)));
+  else if (v.kind === K.JsxExpression) {
+    if (!v.expression) eraser.error(v, "A JSX attribute needs a value");
+    braces(eraser, v, from, "", scope);
+  } else eraser.visit(v, scope);
   edits.insert(a.end, ",");
 }
 
-// White space around line breaks becomes one blank. (Not by /\s*[\n\r]+\s*/: it would try each blank of a long row.)
-const oneLine = (text) => text.replace(/\s+/g, (blanks) => (/[\n\r]/.test(blanks) ? " " : blanks));
-
-function value(eraser, v) {
+// { x } -> x, in parentheses if it is more than one expression.
+function braces(eraser, v, from, lead, scope) {
   const { edits } = eraser;
-  if (v.type === "Literal") return edits.replace(v.start, v.end, quote(oneLine(v.value)));
-  if (v.type !== "JSXExpressionContainer") return eraser.visit(v);
-  if (v.expression.type === "JSXEmptyExpression") eraser.error(v, "A JSX attribute needs a value");
-  const many = v.expression.type === "SequenceExpression";
-  edits.replace(v.start, v.start + 1, many ? "(" : " ");
-  edits.replace(v.end - 1, v.end, many ? ")" : " ");
-  eraser.visit(v.expression);
+  const isMany = v.expression.kind === K.BinaryExpression && v.expression.operatorToken.kind === K.CommaToken;
+  edits.replace(from, from + 1, lead + (isMany ? "(" : ""));
+  edits.replace(v.end - 1, v.end, isMany ? ")" : " ");
+  eraser.visit(v.expression, scope);
 }
 
-function child(eraser, c) {
-  const { edits } = eraser;
-  switch (c.type) {
-    case "JSXText": {
-      const text = textOf(c.value);
-      return text ? edits.replace(c.start, c.end, "," + quote(text)) : edits.blank(c.start, c.end);
+function child(eraser, c, scope) {
+  const { edits, source } = eraser;
+  switch (c.kind) {
+    case K.JsxText: {
+      const text = textOf(c.text);
+      return text === undefined ? edits.blank(c.pos, c.end) : edits.replace(c.pos, c.end, "," + quote(text));
     }
-    case "JSXExpressionContainer":
-      if (c.expression.type === "JSXEmptyExpression") return edits.blank(c.start, c.end);
-      edits.replace(c.start, c.start + 1, c.expression.type === "SequenceExpression" ? ",(" : ",");
-      edits.replace(c.end - 1, c.end, c.expression.type === "SequenceExpression" ? ")" : " ");
-      return eraser.visit(c.expression);
-    case "JSXSpreadChild":
-      edits.replace(c.start, c.start + 1, ",");
-      edits.replace(c.end - 1, c.end, " ");
-      return eraser.visit(c.expression);
+    case K.JsxExpression: {
+      const from = skipTrivia(source, c.pos);
+      return c.expression ? braces(eraser, c, from, ",", scope) : edits.blank(from, c.end);
+    }
     default:
-      edits.insert(c.start, ",");
-      return eraser.visit(c);
+      edits.insert(c.pos, ",");
+      return eraser.visit(c, scope);
   }
 }

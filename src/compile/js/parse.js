@@ -1,10 +1,10 @@
 // acorn with the guards that untrusted input needs: nesting and total work are bounded, scopes are searched by hash.
 import { Parser, tokTypes } from "acorn";
-import { tsPlugin } from "@sveltejs/acorn-typescript";
 import { tick } from "./budget.js";
+import { NESTING_MAX, TooComplex, stepsFor, tooAmbiguous, tooNested } from "./guard.js";
 
 // acorn keeps the names of a scope in arrays and searches them with indexOf: 100,000 declarations would cost
-// 10^10 steps. The TypeScript plugin undoes speculation by setting length, so an index must notice a shorter array.
+// 10^10 steps.
 class Names extends Array {
   #index = null;
   #seen = 0;
@@ -22,13 +22,8 @@ class Names extends Array {
   }
 }
 
-// The engine's own stack is the backstop; these limits make the outcome the same in every build of it.
-export const NESTING_MAX = 500;
 export const CHAIN_MAX = 4000; // a + b + c ...: acorn recurses once per operator
 const SAME_NAME_MAX = 200; // groups of one name in a regular expression: acorn compares each with all before it
-// Speculative parsing (arrow functions and type arguments in TypeScript) can repeat work at each level of nesting.
-const STEPS_PER_CHAR = 40;
-const STEPS_FREE = 20000;
 
 const LINE_BREAK = /[\n\r\u2028\u2029]/;
 
@@ -38,12 +33,6 @@ const NESTED = [
   "parseMaybeUnary",
   "parseBindingAtom",
   "parseNew",
-  "tsParseType",
-  "tsParseNonArrayType",
-  "tsParseTypeOperatorOrHigher",
-  "tsParseEntityName",
-  "tsParseModuleOrNamespaceDeclaration",
-  "jsx_parseElementAt",
 ];
 
 // acorn has it, but does not export it.
@@ -59,8 +48,7 @@ function guarded(Base) {
       super(options, input, startPos);
       this.nesting = 0;
       this.chain = 0;
-      this.steps = STEPS_FREE + STEPS_PER_CHAR * input.length;
-      if (this.importsStack) this.importsStack[0] = new Names();
+      this.steps = stepsFor(input.length);
     }
     nextToken() {
       const from = this.pos;
@@ -68,7 +56,7 @@ function guarded(Base) {
       super.nextToken();
       // A long token costs what it takes to read: speculation reads it again.
       this.steps -= 1 + ((this.pos - from) >> 5);
-      if (this.steps < 0) throw new TooComplex(this.start, "Source is too ambiguous to parse in bounded time");
+      if (this.steps < 0) throw tooAmbiguous(this.start);
     }
     // Speculation fails often, and finding the line of each failure would read the source from its start.
     raise(pos, message) {
@@ -122,8 +110,7 @@ function guarded(Base) {
     const inner = Base.prototype[name];
     if (!inner) continue;
     Guarded.prototype[name] = function (a, b, c, d, e, f, g) {
-      if (++this.nesting > NESTING_MAX)
-        throw new TooComplex(this.start, `Source is nested deeper than ${NESTING_MAX} levels`);
+      if (++this.nesting > NESTING_MAX) throw tooNested(this.start);
       try {
         return inner.call(this, a, b, c, d, e, f, g);
       } finally {
@@ -134,37 +121,10 @@ function guarded(Base) {
   return Guarded;
 }
 
-// Not a SyntaxError: the TypeScript plugin catches those while it speculates, and would try again.
-export class TooComplex extends Error {
-  constructor(pos, message) {
-    super(message);
-    this.pos = pos;
-  }
-}
-
-// Where the plugin is stricter than TypeScript.
-const mended = (Base) =>
-  class extends Base {
-    // `<T extends U>() => ...` is not ambiguous with an element in TSX.
-    reportReservedArrowTypeParam() {}
-    // `const` type parameters are allowed in signatures, too.
-    tsParseTypeParameters(parseModifiers = this.tsParseConstModifier) {
-      return super.tsParseTypeParameters(parseModifiers);
-    }
-  };
-
 const Js = guarded(Parser);
-const Ts = mended(guarded(Parser.extend(tsPlugin())));
-const Tsx = mended(guarded(Parser.extend(tsPlugin({ jsx: true }))));
 
 export function parseModule(source, onComment) {
   return new Js({ ecmaVersion: 2026, sourceType: "module", allowHashBang: true, onComment }, source).parse();
-}
-
-export function parseTypeScript(source, jsx, onComment) {
-  const P = jsx ? Tsx : Ts;
-  const options = { ecmaVersion: 2026, sourceType: "module", allowHashBang: true, locations: true, onComment };
-  return new P(options, source).parse();
 }
 
 export function parseCommonJs(source, onComment) {

@@ -13,7 +13,8 @@ const nameOf = (n) => (n.type === "Literal" ? n.value : n.name);
 // imports:  local name -> {request, name, pos}; name "*" is the namespace
 // exports:  [{name, local, pos}] or [{name, request, from, pos}] in source order
 // stars:    requests of `export * from`
-export function scan(ast, source) {
+// settled:  names that top-level code alone sets, once, to a new object: an assignment of one does not count
+export function scan(ast, source, settled) {
   const m = {
     edits: new Edits(source),
     requests: [],
@@ -63,7 +64,7 @@ export function scan(ast, source) {
     e.from = i.name;
     e.namespace = i.namespace;
   }
-  walk(ast, m);
+  walk(ast, m, settled);
   if (source.includes("<!--")) htmlComments(ast, m, source);
   if (source.startsWith("#!")) m.edits.replace(0, 2, "//");
   return m;
@@ -135,7 +136,7 @@ function declare(node, m) {
   else if (node.type === "ClassDeclaration") m.declared.set(node.id.name, "class");
 }
 
-function walk(ast, m) {
+function walk(ast, m, settled) {
   const nodes = [ast];
   const contexts = [0];
   const ids = [];
@@ -200,6 +201,7 @@ function walk(ast, m) {
         if (n.left.type !== "VariableDeclaration") patternIds(n.left, ids);
         break;
       case "AssignmentExpression":
+        if (settled?.has(n.left.name) && !(context & IN_FUNCTION) && n.right.properties?.length === 0) break;
         patternIds(n.left, ids);
         break;
       case "UpdateExpression":

@@ -1,7 +1,7 @@
 #include "front/account/account.h"
 
 #include "base/cleanup.h"
-#include "base/limits.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
@@ -17,7 +17,8 @@ enum {
     CALL_TOKENS = 64,        /* that a request has beyond its texts */
     OUTPUT_TOKENS = 16384,   /* of a model that does not tell how many it can write */
     LEAST_TOKENS = 256,      /* an answer of fewer is of no use */
-    JOB_LEAST_TOKENS = 4096, /* of a job, which calls the model more than once */
+    WAIT_MS = 10000,         /* for what other calls hold, until less is taken as well */
+    REMOTE_WAIT_MS = 600000, /* of a call from a sandbox, whose job is under way */
     TICK_MS = 1000,
     RENEW_TICKS = LEDGER_LEASE_MS / TICK_MS / 3,
 };
@@ -25,16 +26,19 @@ enum {
 #define REVOKED "the key was revoked: it may spend nothing more"
 
 enum hold_state {
-    HOLD_FREE,     /* of a key without limits */
+    HOLD_FREE,     /* nothing is set aside: of a key without limits, or of a job */
     HOLD_ASKED,    /* the ledger is asked */
+    HOLD_WAITING,  /* for what other calls hold: it is asked again */
     HOLD_HELD,     /* it is set aside */
     HOLD_REFUSED,  /* it is not; the asker was told, or is gone */
     HOLD_SETTLING, /* the ledger is told what was used */
 };
 
 static const struct sm_state states[] = {
-    [HOLD_FREE] = {"free", SM_TO(HOLD_SETTLING)},
-    [HOLD_ASKED] = {"asked", SM_TO(HOLD_HELD) | SM_TO(HOLD_REFUSED) | SM_TO(HOLD_SETTLING)},
+    [HOLD_FREE] = {"free", SM_TO(HOLD_ASKED) | SM_TO(HOLD_SETTLING)},
+    [HOLD_ASKED] = {"asked", SM_TO(HOLD_HELD) | SM_TO(HOLD_WAITING) | SM_TO(HOLD_FREE) |
+                                 SM_TO(HOLD_REFUSED) | SM_TO(HOLD_SETTLING)},
+    [HOLD_WAITING] = {"waiting", SM_TO(HOLD_ASKED) | SM_TO(HOLD_SETTLING)},
     [HOLD_HELD] = {"held", SM_TO(HOLD_SETTLING)},
     [HOLD_REFUSED] = {"refused", SM_TO(HOLD_SETTLING)},
     [HOLD_SETTLING] = {"settling", 0},
@@ -46,12 +50,15 @@ struct account_hold {
     struct account_hold **at;
     struct accounts *all;
     enum hold_state state;
-    struct ledger_spend spend;
+    struct ledger_reserve reserve; /* what is asked for, with the id and owner of `used` */
+    struct ledger_used used;       /* and what it comes to */
     char kind[TALLY_KIND_SIZE];
     struct model_price price;
     bool priced;                      /* else the price is the dearest */
     int64_t input_tokens, input_nusd; /* of a call */
     bool is_call;
+    int64_t wait_until_ms; /* for all of it */
+    int64_t wait_ms;       /* after that, for any of it */
     struct account_grant grant;
     account_on_held on_held;
     void (*on_revoked)(void *ctx, const struct err *err);
@@ -76,13 +83,15 @@ static void hold_move(struct account_hold *h, enum hold_state to) {
     h->state = (enum hold_state)sm_next(&machine, h->state, to);
 }
 
-static struct account_hold *add(struct accounts *a, const char *owner, const char *kind) {
+static struct account_hold *account_add(struct accounts *a, const char *owner, const char *kind) {
     struct account_hold *h = xcalloc(1, sizeof(*h));
     h->all = a;
-    (void)id_new("hold", h->spend.id);
-    (void)snprintf(h->spend.owner, sizeof(h->spend.owner), "%s", owner);
+    (void)id_new("hold", h->used.id);
+    (void)snprintf(h->used.owner, sizeof(h->used.owner), "%s", owner);
     (void)snprintf(h->kind, sizeof(h->kind), "%s", kind);
-    h->spend.kind = h->kind;
+    h->used.kind = h->kind;
+    h->reserve =
+        (struct ledger_reserve){.id = h->used.id, .owner = h->used.owner, .node = LEDGER_HERE};
     h->next = a->list;
     h->at = &a->list;
     if (h->next)
@@ -91,7 +100,7 @@ static struct account_hold *add(struct accounts *a, const char *owner, const cha
     return h;
 }
 
-static void drop(struct account_hold *h) {
+static void account_drop(struct account_hold *h) {
     later_cancel(&h->later);
     *h->at = h->next;
     if (h->next)
@@ -101,26 +110,36 @@ static void drop(struct account_hold *h) {
 
 /* --- settling --- */
 
-static void on_settled(void *ctx, const struct ledger_answer *answer) {
+static void ask_to_reserve(struct account_hold *h);
+
+/* Something was given back to this key, or some time has passed (NULL). */
+static void ask_again(struct accounts *a, const char *owner) {
+    for (struct account_hold *h = a->list; h; h = h->next)
+        if (h->state == HOLD_WAITING && (!owner || strcmp(h->used.owner, owner) == 0))
+            ask_to_reserve(h);
+}
+
+static void account_on_settled(void *ctx, const struct ledger_answer *answer) {
     struct account_hold *h = ctx;
     h->asks--;
     h->unsettled = answer->err.code == ERR_UNAVAILABLE || answer->err.code == ERR_FULL;
     if (answer->err.code && !h->unsettled)
-        log_error("account.settle", "key", h->spend.owner, "error", answer->err.message);
+        log_error("account.settle", "key", h->used.owner, "error", answer->err.message);
+    ask_again(h->all, h->used.owner);
     if (h->asks == 0 && !h->unsettled)
-        drop(h);
+        account_drop(h);
 }
 
 static void tell_settled(struct account_hold *h) {
     h->unsettled = false;
     h->asks++;
     ledger_call(h->all->opt.ledger,
-                &(struct ledger_ask){
-                    .op = LEDGER_SETTLE, .node = LEDGER_HERE, .spends = &h->spend, .nspends = 1},
-                on_settled, h);
+                &(struct ledger_ask){.op = LEDGER_SETTLE,
+                                     .settle = {.node = LEDGER_HERE, .used = &h->used, .n = 1}},
+                account_on_settled, h);
 }
 
-static int64_t charge(const struct account_hold *h, const struct model_usage *u) {
+static int64_t account_charge(const struct account_hold *h, const struct model_usage *u) {
     return model_cost_nusd(&h->price, u);
 }
 
@@ -128,7 +147,7 @@ void account_settle_as(struct account_hold *h, const struct model_usage *used, i
     static const struct model_usage nothing;
     bool asked = h->state != HOLD_FREE;
     const struct model_usage *u = used ? used : &nothing;
-    struct ledger_spend *s = &h->spend;
+    struct ledger_used *s = &h->used;
     later_cancel(&h->later);
     hold_move(h, HOLD_SETTLING);
     s->input_tokens = u->input_tokens;
@@ -143,11 +162,11 @@ void account_settle_as(struct account_hold *h, const struct model_usage *used, i
     }
     if (model_usage_tokens(u) > 0 || cost_nusd > 0)
         tally_add(h->all->tally, s);
-    drop(h);
+    account_drop(h);
 }
 
 void account_settle(struct account_hold *h, const struct model_usage *used) {
-    account_settle_as(h, used, used ? charge(h, used) : 0);
+    account_settle_as(h, used, used ? account_charge(h, used) : 0);
 }
 
 /* --- holding --- */
@@ -158,18 +177,18 @@ static void tell_held(void *ctx) {
 }
 
 /* How many tokens the answer of a call may have, by what was set aside for it. */
-static int64_t answer_tokens(const struct account_hold *h, const struct ledger_answer *a) {
-    int64_t n = h->spend.tokens;
-    if (h->spend.tokens_per_day > 0)
+static int64_t answer_tokens(const struct account_hold *h, const struct ledger_reserved *a) {
+    int64_t n = h->reserve.tokens;
+    if (h->reserve.tokens_per_day > 0)
         n = MIN(n, a->tokens);
     n -= h->input_tokens;
-    if (h->spend.nusd_per_day > 0 && h->price.output > 0)
+    if (h->reserve.nusd_per_day > 0 && h->price.output > 0)
         n = MIN(n, (a->nusd - h->input_nusd) / h->price.output);
     return MAX(n, 1);
 }
 
 /* It may have been done, and the answer lost: so it is given back. */
-static void refuse(struct account_hold *h, const struct err *err) {
+static void account_refuse(struct account_hold *h, const struct err *err) {
     struct err why = *err;
     account_on_held on_held = h->on_held;
     void *to = h->ctx;
@@ -178,23 +197,51 @@ static void refuse(struct account_hold *h, const struct err *err) {
     on_held(to, NULL, &why);
 }
 
-static void on_reserved(void *ctx, const struct ledger_answer *answer) {
+static void account_on_reserved(void *ctx, const struct ledger_answer *answer);
+
+static void ask_to_reserve(struct account_hold *h) {
+    hold_move(h, HOLD_ASKED);
+    h->asks++;
+    ledger_call(h->all->opt.ledger,
+                &(struct ledger_ask){.op = LEDGER_RESERVE, .reserve = h->reserve},
+                account_on_reserved, h);
+}
+
+/* What other calls of the key hold is given back when they end: a call waits for that, and takes in
+ * the end what there is. False: it has waited, and there is too little. */
+static bool wait_for_others(struct account_hold *h) {
+    int64_t now = clock_mono_ms();
+    bool less = now >= h->wait_until_ms;
+    bool first = less && !h->reserve.partial;
+    if (!first && now >= h->wait_until_ms + h->wait_ms)
+        return false;
+    hold_move(h, HOLD_WAITING);
+    h->reserve.partial = less;
+    if (first)
+        ask_to_reserve(h);
+    return true;
+}
+
+static void account_on_reserved(void *ctx, const struct ledger_answer *answer) {
     struct account_hold *h = ctx;
     h->asks--;
     if (h->state == HOLD_SETTLING) { /* nobody waits any more */
         if (h->asks == 0 && !h->unsettled)
-            drop(h);
+            account_drop(h);
         return;
     }
+    if (answer->err.code == ERR_RATE && wait_for_others(h))
+        return;
     if (answer->err.code) {
-        refuse(h, &answer->err);
+        account_refuse(h, &answer->err);
         return;
     }
-    const struct ledger_spend *s = &h->spend;
-    hold_move(h, HOLD_HELD);
-    h->grant = (struct account_grant){.max_tokens = h->is_call ? answer_tokens(h, answer) : 0,
-                                      .tokens = s->tokens_per_day > 0 ? answer->tokens : INT64_MAX,
-                                      .nusd = s->nusd_per_day > 0 ? answer->nusd : INT64_MAX};
+    const struct ledger_reserve *s = &h->reserve;
+    const struct ledger_reserved *got = &answer->reserved;
+    hold_move(h, s->probe ? HOLD_FREE : HOLD_HELD);
+    h->grant = (struct account_grant){.max_tokens = h->is_call ? answer_tokens(h, got) : 0,
+                                      .tokens = s->tokens_per_day > 0 ? got->tokens : INT64_MAX,
+                                      .nusd = s->nusd_per_day > 0 ? got->nusd : INT64_MAX};
     tell_held(h);
 }
 
@@ -203,13 +250,13 @@ static void tell_refused(void *ctx) {
     struct err why = h->why;
     account_on_held on_held = h->on_held;
     void *to = h->ctx;
-    drop(h);
+    account_drop(h);
     on_held(to, NULL, &why);
 }
 
 /* A key that was revoked spends no more, whatever it has begun. */
-static int read_limits(struct account_hold *h) {
-    struct ledger_spend *s = &h->spend;
+static int account_read_limits(struct account_hold *h) {
+    struct ledger_reserve *s = &h->reserve;
     struct identity who = {0};
     int rc = *s->owner ? key_identity(h->all->opt.keys, s->owner, &who, &h->why) : 0;
     s->tokens_per_day = who.tokens_per_day;
@@ -217,11 +264,11 @@ static int read_limits(struct account_hold *h) {
     return rc < 0 && h->why.code != ERR_UNAVAILABLE ? err_set(&h->why, ERR_FORBIDDEN, REVOKED) : rc;
 }
 
-static void start(struct account_hold *h, account_on_held on_held, void *ctx) {
-    struct ledger_spend *s = &h->spend;
+static void account_start(struct account_hold *h, account_on_held on_held, void *ctx) {
+    struct ledger_reserve *s = &h->reserve;
     h->on_held = on_held;
     h->ctx = ctx;
-    if (read_limits(h) < 0) {
+    if (account_read_limits(h) < 0) {
         later_post(&h->all->later, &h->later, tell_refused, h);
         return;
     }
@@ -232,12 +279,8 @@ static void start(struct account_hold *h, account_on_held on_held, void *ctx) {
     }
     if (tally_has(h->all->tally, s->owner)) /* it had no limits when that was used */
         tally_tell(h->all->tally);
-    h->state = HOLD_ASKED;
-    h->asks++;
-    ledger_call(
-        h->all->opt.ledger,
-        &(struct ledger_ask){.op = LEDGER_RESERVE, .node = LEDGER_HERE, .spends = s, .nspends = 1},
-        on_reserved, h);
+    h->wait_until_ms = clock_mono_ms() + WAIT_MS;
+    ask_to_reserve(h);
 }
 
 static void set_price(struct account_hold *h, const struct model_info *model) {
@@ -251,8 +294,8 @@ static void set_price(struct account_hold *h, const struct model_info *model) {
 
 struct account_hold *account_hold_call(struct accounts *a, const struct account_call *call,
                                        account_on_held on_held, void *ctx) {
-    struct account_hold *h = add(a, call->owner, call->kind);
-    struct ledger_spend *s = &h->spend;
+    struct account_hold *h = account_add(a, call->owner, call->kind);
+    struct ledger_reserve *s = &h->reserve;
     set_price(h, call->model);
     const struct model_price *p = &h->price;
     int64_t most = call->max_tokens                 ? call->max_tokens
@@ -260,6 +303,7 @@ struct account_hold *account_hold_call(struct accounts *a, const struct account_
                                                     : OUTPUT_TOKENS;
     int64_t least = MIN(most, LEAST_TOKENS);
     h->is_call = true;
+    h->wait_ms = call->wait_ms;
     h->input_tokens = (int64_t)(call->input_bytes / BYTES_PER_TOKEN) + CALL_TOKENS;
     h->input_nusd = h->input_tokens * MAX(MAX(p->input, p->cache_write), p->cache_read) +
                     call->searches * p->search;
@@ -267,27 +311,40 @@ struct account_hold *account_hold_call(struct accounts *a, const struct account_
     s->tokens = h->input_tokens + most;
     s->nusd_least = h->input_nusd + least * p->output;
     s->nusd = h->input_nusd + most * p->output;
-    start(h, on_held, ctx);
+    account_start(h, on_held, ctx);
     return h;
 }
 
 struct account_hold *account_hold_job(struct accounts *a, const struct account_job *job,
                                       account_on_held on_held, void *ctx) {
-    struct account_hold *h = add(a, job->owner, job->kind);
-    struct ledger_spend *s = &h->spend;
+    struct account_hold *h = account_add(a, job->owner, job->kind);
+    struct ledger_reserve *s = &h->reserve;
     set_price(h, job->model);
     h->on_revoked = job->on_revoked;
-    bool costs = h->price.output > 0 || h->price.input > 0;
-    s->tokens_least = JOB_LEAST_TOKENS;
-    s->tokens = LIMIT_ACCOUNT_JOB_TOKENS;
-    s->nusd = !costs ? 0 : job->nusd > 0 ? job->nusd : LIMIT_ACCOUNT_JOB_USD * NANO_USD_PER_USD;
-    s->nusd_least = MIN(s->nusd, JOB_LEAST_TOKENS * MAX(h->price.output, h->price.input));
-    start(h, on_held, ctx);
+    s->probe = true;
+    s->tokens_least = s->tokens = LEAST_TOKENS;
+    s->nusd_least = s->nusd = LEAST_TOKENS * MAX(h->price.output, h->price.input);
+    account_start(h, on_held, ctx);
+    return h;
+}
+
+struct account_hold *account_hold_remote(struct accounts *a, const struct account_remote *call,
+                                         account_on_held on_held, void *ctx) {
+    struct account_hold *h = account_add(a, call->owner, call->kind);
+    struct ledger_reserve *s = &h->reserve;
+    h->priced = call->model->price.known;
+    h->price = h->priced ? call->model->price : a->opt.dearest;
+    s->tokens_least = call->input_tokens + MIN(call->output_tokens, LEAST_TOKENS);
+    s->tokens = call->input_tokens + call->output_tokens;
+    s->nusd_least = MIN(call->nusd_least, call->nusd);
+    h->wait_ms = REMOTE_WAIT_MS;
+    s->nusd = call->nusd;
+    account_start(h, on_held, ctx);
     return h;
 }
 
 bool account_is_exceeded(const struct account_hold *h, const struct model_usage *used) {
-    return charge(h, used) > h->grant.nusd || model_usage_tokens(used) > h->grant.tokens;
+    return account_charge(h, used) > h->grant.nusd || model_usage_tokens(used) > h->grant.tokens;
 }
 
 bool account_has_limits(struct accounts *a, const char *owner) {
@@ -308,45 +365,45 @@ void accounts_tell(struct accounts *a) {
 
 void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
                        int64_t wall_ms) {
-    struct ledger_spend s = {.kind = kind, .jobs = 1, .done = done, .wall_ms = MAX(wall_ms, 0)};
+    struct ledger_used s = {.kind = kind, .jobs = 1, .done = done, .wall_ms = MAX(wall_ms, 0)};
     (void)snprintf(s.owner, sizeof(s.owner), "%s", owner);
     tally_add(a->tally, &s);
 }
 
 /* --- time --- */
 
-static void on_renewed(void *ctx, const struct ledger_answer *answer) {
+static void account_on_renewed(void *ctx, const struct ledger_answer *answer) {
     (void)ctx;
     if (answer->err.code)
         log_warn("account.renew", "error", answer->err.message);
 }
 
-static void renew(struct accounts *a) {
-    struct ledger_spend *list = xcalloc(LEDGER_SPENDS_MAX, sizeof(*list));
+static void account_renew(struct accounts *a) {
+    const char **ids = xcalloc(LEDGER_SPENDS_MAX, sizeof(*ids));
     const struct account_hold *h = a->list;
     while (h) {
         size_t n = 0;
         for (; h && n < LEDGER_SPENDS_MAX; h = h->next)
             if (h->state == HOLD_HELD)
-                list[n++] = h->spend;
+                ids[n++] = h->used.id;
         if (n > 0)
-            ledger_call(
-                a->opt.ledger,
-                &(struct ledger_ask){.op = LEDGER_RESERVE_RENEW, .spends = list, .nspends = n},
-                on_renewed, NULL);
+            ledger_call(a->opt.ledger,
+                        &(struct ledger_ask){.op = LEDGER_RESERVE_RENEW,
+                                             .reserve_renew = {.ids = ids, .n = n}},
+                        account_on_renewed, NULL);
     }
-    free(list);
+    free(ids);
 }
 
 /* Whoever hears of it may settle its own hold, and no other. */
-static void check_keys(struct accounts *a) {
+static void account_check_keys(struct accounts *a) {
     struct account_hold *next;
     for (struct account_hold *h = a->list; h; h = next) {
         struct identity who;
         next = h->next;
-        if (!h->on_revoked || !*h->spend.owner || (h->state != HOLD_FREE && h->state != HOLD_HELD))
+        if (!h->on_revoked || !*h->used.owner || (h->state != HOLD_FREE && h->state != HOLD_HELD))
             continue;
-        if (key_identity(a->opt.keys, h->spend.owner, &who, &h->why) == 0 ||
+        if (key_identity(a->opt.keys, h->used.owner, &who, &h->why) == 0 ||
             h->why.code == ERR_UNAVAILABLE)
             continue;
         struct err why;
@@ -357,15 +414,16 @@ static void check_keys(struct accounts *a) {
     }
 }
 
-static void on_tick(uv_timer_t *t) {
+static void account_on_tick(uv_timer_t *t) {
     struct accounts *a = t->data;
     tally_tick(a->tally);
-    check_keys(a);
+    account_check_keys(a);
     for (struct account_hold *h = a->list; h; h = h->next)
         if (h->state == HOLD_SETTLING && h->unsettled)
             tell_settled(h);
+    ask_again(a, NULL);
     if (++a->ticks % RENEW_TICKS == 0)
-        renew(a);
+        account_renew(a);
 }
 
 struct accounts *accounts_create(const struct accounts_options *options) {
@@ -376,7 +434,7 @@ struct accounts *accounts_create(const struct accounts_options *options) {
     later_queue_init(&a->later, options->loop);
     (void)uv_timer_init(options->loop, &a->timer);
     a->timer.data = a;
-    (void)uv_timer_start(&a->timer, on_tick, TICK_MS, TICK_MS);
+    (void)uv_timer_start(&a->timer, account_on_tick, TICK_MS, TICK_MS);
     return a;
 }
 
@@ -387,7 +445,7 @@ void accounts_close(struct accounts *a) {
     (void)uv_timer_stop(&a->timer);
 }
 
-static void on_closed(uv_handle_t *handle) {
+static void account_on_closed(uv_handle_t *handle) {
     struct accounts *a = handle->data;
     if (--a->handles > 0)
         return;
@@ -403,6 +461,6 @@ static void on_closed(uv_handle_t *handle) {
 void accounts_destroy(struct accounts *a) {
     if (!a)
         return;
-    later_queue_close(&a->later, on_closed, a);
-    uv_close((uv_handle_t *)&a->timer, on_closed);
+    later_queue_close(&a->later, account_on_closed, a);
+    uv_close((uv_handle_t *)&a->timer, account_on_closed);
 }

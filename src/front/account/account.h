@@ -1,15 +1,16 @@
 #pragma once
-/* Accounts: what keys spend on models. Before a call of a model, or a job whose model is reached
- * from a sandbox, the worst that it may cost is set aside in the ledger; afterwards what it really
- * used is put down. A key without limits has nothing set aside; its usage is added up in memory and
- * put down within a second (tally.h).
+/* Accounts: what keys spend on models. Before a model is called, by the front or from a sandbox,
+ * the worst that the call may cost is set aside in the ledger; afterwards what it really used is
+ * put down. So a server that dies has charged its keys what was used and what was in flight. A key
+ * without limits has nothing set aside; its usage is added up in memory and put down within a
+ * second (tally.h).
  *
  * A hold is one such call or job: from account_hold_*() until account_settle*(), or until on_held
  * has said that there is none. While it lasts its lease is renewed. What the ledger could not be
  * told is told again, until it has acknowledged it. */
 
 #include "base/err.h"
-#include "front/keys.h"
+#include "front/ledger/keyring.h"
 #include "front/ledger/ledger.h"
 #include "front/model/catalog.h"
 
@@ -39,7 +40,8 @@ struct account_grant {
     int64_t nusd;
 };
 /* Comes once, from the loop, unless the hold is settled before. err: nothing is held, and the hold
- * is gone; ERR_QUOTA if the key has no more for today. */
+ * is gone; ERR_QUOTA if the key has spent what it may today, ERR_RATE if other calls hold the rest
+ * and did not give it back while this one waited. */
 typedef void (*account_on_held)(void *ctx, const struct account_grant *grant,
                                 const struct err *err);
 
@@ -50,22 +52,34 @@ struct account_call {
     size_t input_bytes; /* what the model will read */
     int64_t max_tokens; /* of its answer; 0: as many as it can */
     int64_t searches;   /* by the provider's tool, at most */
+    int64_t wait_ms;    /* for what other calls hold, beyond the usual time; 0: no longer */
 };
 struct account_hold *account_hold_call(struct accounts *a, const struct account_call *call,
                                        account_on_held on_held, void *ctx);
-/* nusd: what it may cost at most, 0: LIMIT_ACCOUNT_JOB_USD. It gets what the day has left of that.
- */
+/* A job whose model is called from a sandbox. Nothing is set aside for it as a whole, but for each
+ * of its calls; it begins only if the key has something left. */
 struct account_job {
     const char *owner;
     const char *kind;
     const struct model_info *model;
-    int64_t nusd;
     /* Comes once at most, from the loop, while it is held: the key was revoked, and what calls the
      * model without asking here first must end. */
     void (*on_revoked)(void *ctx, const struct err *err);
 };
 struct account_hold *account_hold_job(struct accounts *a, const struct account_job *job,
                                       account_on_held on_held, void *ctx);
+
+/* A call that cay-egress is about to pass on, with what it may use at most and what an answer of a
+ * useful length costs. */
+struct account_remote {
+    const char *owner;
+    const char *kind;
+    const struct model_info *model;
+    int64_t input_tokens, output_tokens;
+    int64_t nusd, nusd_least;
+};
+struct account_hold *account_hold_remote(struct accounts *a, const struct account_remote *call,
+                                         account_on_held on_held, void *ctx);
 
 /* Whether so much is more than what was set aside. */
 bool account_is_exceeded(const struct account_hold *h, const struct model_usage *used);

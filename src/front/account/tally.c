@@ -13,7 +13,7 @@ enum { ROWS_MAX = 64, TOLD_MAX = 16 };
 struct batch {
     struct batch *next;
     struct tally *tally;
-    struct ledger_spend rows[ROWS_MAX];
+    struct ledger_used rows[ROWS_MAX];
     char kinds[ROWS_MAX][TALLY_KIND_SIZE];
     size_t n;
     bool asked; /* the ledger is, and has not answered */
@@ -49,7 +49,7 @@ void tally_destroy(struct tally *t) {
 
 /* --- telling --- */
 
-static void drop(struct batch *b) {
+static void tally_drop(struct batch *b) {
     struct batch **at = &b->tally->told;
     while (*at != b)
         at = &(*at)->next;
@@ -57,7 +57,7 @@ static void drop(struct batch *b) {
     free(b);
 }
 
-static void on_settled(void *ctx, const struct ledger_answer *answer) {
+static void tally_on_settled(void *ctx, const struct ledger_answer *answer) {
     struct batch *b = ctx;
     enum err_code code = answer->err.code;
     b->asked = false;
@@ -65,15 +65,15 @@ static void on_settled(void *ctx, const struct ledger_answer *answer) {
         return;
     if (code)
         log_error("account.tally", "error", answer->err.message);
-    drop(b);
+    tally_drop(b);
 }
 
-static void ask(struct batch *b) {
+static void tally_ask(struct batch *b) {
     b->asked = true;
     ledger_call(b->tally->ledger,
-                &(struct ledger_ask){
-                    .op = LEDGER_SETTLE, .node = LEDGER_HERE, .spends = b->rows, .nspends = b->n},
-                on_settled, b);
+                &(struct ledger_ask){.op = LEDGER_SETTLE,
+                                     .settle = {.node = LEDGER_HERE, .used = b->rows, .n = b->n}},
+                tally_on_settled, b);
 }
 
 /* When so many are not acknowledged, the ledger is away and answers nobody: what is new waits. */
@@ -91,7 +91,7 @@ static void close_open(struct tally *t, size_t told_max) {
 static void ask_all(struct tally *t) {
     for (struct batch *b = t->told; b; b = b->next)
         if (!b->asked)
-            ask(b);
+            tally_ask(b);
 }
 
 void tally_tell(struct tally *t) {
@@ -106,7 +106,7 @@ void tally_tick(struct tally *t) {
 
 /* --- adding up --- */
 
-static struct ledger_spend *find(struct tally *t, const char *owner, const char *kind) {
+static struct ledger_used *tally_find(struct tally *t, const char *owner, const char *kind) {
     for (struct batch *b = t->open; b; b = b->next)
         for (size_t i = 0; i < b->n; i++)
             if (strcmp(b->rows[i].owner, owner) == 0 &&
@@ -117,7 +117,7 @@ static struct ledger_spend *find(struct tally *t, const char *owner, const char 
 
 /* While the ledger is awaited nothing new is told: so an owner has one row of a kind that waits,
  * however long the ledger stays away. */
-static struct ledger_spend *add_row(struct tally *t, const char *owner, const char *kind) {
+static struct ledger_used *add_row(struct tally *t, const char *owner, const char *kind) {
     if (t->open && t->open->n == ROWS_MAX && !t->told)
         tally_tell(t);
     if (!t->open || t->open->n == ROWS_MAX) {
@@ -127,7 +127,7 @@ static struct ledger_spend *add_row(struct tally *t, const char *owner, const ch
         t->open = fresh;
     }
     struct batch *b = t->open;
-    struct ledger_spend *row = &b->rows[b->n];
+    struct ledger_used *row = &b->rows[b->n];
     (void)id_new("hold", row->id);
     (void)snprintf(row->owner, sizeof(row->owner), "%s", owner);
     (void)snprintf(b->kinds[b->n], TALLY_KIND_SIZE, "%s", kind);
@@ -135,8 +135,8 @@ static struct ledger_spend *add_row(struct tally *t, const char *owner, const ch
     return row;
 }
 
-void tally_add(struct tally *t, const struct ledger_spend *used) {
-    struct ledger_spend *row = find(t, used->owner, used->kind);
+void tally_add(struct tally *t, const struct ledger_used *used) {
+    struct ledger_used *row = tally_find(t, used->owner, used->kind);
     if (!row)
         row = add_row(t, used->owner, used->kind);
     row->jobs += used->jobs;

@@ -15,7 +15,7 @@ struct tally *tally_create(struct ledger *ledger);
 void tally_destroy(struct tally *t);
 
 /* Adds what settling reads, to what this owner has of this kind. */
-void tally_add(struct tally *t, const struct ledger_spend *used);
+void tally_add(struct tally *t, const struct ledger_used *used);
 /* Whether the ledger was not told of something of this owner, or may not have heard. */
 bool tally_has(const struct tally *t, const char *owner);
 /* Tells it all: so who asks the ledger next hears of it. */

@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "base/utf8.h"
+#include "front/agent/history_queue.h"
 #include "front/agent/internal.h"
 
 #include <dirent.h>
@@ -69,9 +71,9 @@ static char *type_dir(const struct agents *all, const char *owner, const char *t
 }
 
 /* Checks the name; ret_dir is where its instance is kept. */
-static int check_name(const struct agents *all, const char *owner, const char *type,
-                      const char *name, const struct agent_def **ret_def, char **ret_dir,
-                      struct err *err) {
+static int agent_check_name(const struct agents *all, const char *owner, const char *type,
+                            const char *name, const struct agent_def **ret_def, char **ret_dir,
+                            struct err *err) {
     const struct agent_def *def = agent_defs_find(all->opt.defs, type);
     size_t n = strlen(name);
     if (!def)
@@ -131,7 +133,7 @@ static size_t count_entries(const char *dir) {
 /* --- instances --- */
 
 /* The last of it: who listened is told, from the loop. */
-static void bury(void *ctx) {
+static void agent_bury(void *ctx) {
     struct agent *a = ctx;
     agent_tell_now(a);
     while (a->listeners) {
@@ -153,36 +155,42 @@ static void abort_facets(const struct agents *all, const struct agent_def *def, 
     }
 }
 
-static void forget(const struct agent *a) {
+static void agent_forget(const struct agent *a) {
     struct err err;
     abort_facets(a->agents, a->def, a->dir);
     if (path_remove_tree(a->dir, &err) < 0)
         log_error("agent.forget", "error", err.message);
 }
 
-/* Stops its work and closes its data at once. Nobody finds it any more. */
-static void close_agent(struct agent *a, const char *why) {
+/* Stops its work and closes its data at once. Nobody finds it any more. removed: its folder goes,
+ * so nothing of it need be written. */
+static void close_agent(struct agent *a, const char *why, bool removed) {
     a->closing = true;
     turns_end(a, why);
     agent_keep_messages(a);
     agent_tools_finish(a);
     agent_state_finish(a);
-    history_close(a->history);
+    history_wait_cancel(&a->tell_wait);
+    if (removed || a->fresh)
+        history_drop(a->history);
+    else
+        history_close(a->history);
     a->history = NULL;
     rpcs_end(a);
     if (a->fresh)
-        forget(a);
-    later_post(&a->agents->later, &a->bury, bury, a);
+        agent_forget(a);
+    later_post(&a->agents->later, &a->bury, agent_bury, a);
 }
 
-static void on_sweep(uv_timer_t *t) {
+static void agent_on_sweep(uv_timer_t *t) {
     struct agents *all = t->data;
     int64_t now = clock_mono_ms();
     bool freed = false;
     for (struct agent **at = &all->list; *at;) {
         struct agent *a = *at;
-        bool busy = a->turns || a->tool_env.left || a->syncing || a->ready || a->calls ||
-                    a->notices || now - a->used_ms < REST_MS;
+        bool busy = a->turns || a->tool_env.left || !sync_is_idle(&a->sync) || a->ready ||
+                    a->calls || a->notices || !history_is_settled(a->history) ||
+                    now - a->used_ms < REST_MS;
         if (busy || a->listeners || now - a->used_ms < IDLE_MS) {
             if (!busy) {
                 freed = history_rest(a->history) || freed;
@@ -193,7 +201,7 @@ static void on_sweep(uv_timer_t *t) {
             continue;
         }
         *at = a->next;
-        close_agent(a, NULL);
+        close_agent(a, NULL, false);
     }
     /* What the databases used lies between what stays: whole pages of it go back. */
     if (freed)
@@ -205,6 +213,11 @@ static void on_sweep(uv_timer_t *t) {
 struct agents *agents_create(const struct agents_options *options) {
     struct agents *all = xcalloc(1, sizeof(*all));
     all->opt = *options;
+    all->histories = histories_create(options->loop);
+    if (!all->histories) {
+        free(all);
+        return NULL;
+    }
     later_queue_init(&all->later, options->loop);
     later_queue_init_last(&all->last, options->loop);
     (void)uv_timer_init(options->loop, &all->timer);
@@ -213,18 +226,35 @@ struct agents *agents_create(const struct agents_options *options) {
     return all;
 }
 
-static void on_timer_closed(uv_handle_t *h) {
+static void agent_on_timer_closed(uv_handle_t *h) {
     free(h->data);
 }
 
-static void on_last_closed(uv_handle_t *h) {
+static void agent_on_last_closed(uv_handle_t *h) {
     struct agents *all = h->data;
-    uv_close((uv_handle_t *)&all->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&all->timer, agent_on_timer_closed);
 }
 
-static void on_later_closed(uv_handle_t *h) {
+static void agent_on_later_closed(uv_handle_t *h) {
     struct agents *all = h->data;
-    later_queue_close(&all->last, on_last_closed, all);
+    later_queue_close(&all->last, agent_on_last_closed, all);
+}
+
+bool agents_are_busy(const struct agents *all) {
+    const struct agent *a = all->list;
+    while (a && !a->turns && !a->notices)
+        a = a->next;
+    return a != NULL;
+}
+
+void agents_refuse(struct agents *all) {
+    all->refusing = true;
+}
+
+int agents_check_open(const struct agents *all, struct err *err) {
+    if (!all->refusing)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE, "the server is shutting down: try again in a second");
 }
 
 void agents_destroy(struct agents *all) {
@@ -233,14 +263,20 @@ void agents_destroy(struct agents *all) {
     while (all->list) {
         struct agent *a = all->list;
         all->list = a->next;
-        close_agent(a, "the server is shutting down");
+        close_agent(a, "the server is shutting down", false);
     }
     (void)uv_timer_stop(&all->timer);
-    later_queue_close(&all->later, on_later_closed, all);
+    histories_close(all->histories); /* who listens hears of nothing that is not written */
+    later_queue_close(&all->later, agent_on_later_closed, all);
 }
 
 void agents_set_limits(struct agents *a, const struct agent_limits *limits) {
     a->opt.limits = *limits;
+}
+
+void agents_when_written(struct agents *all, struct agent *a, struct history_wait *w,
+                         void (*on_written)(void *ctx, const struct err *err), void *ctx) {
+    histories_after(all->histories, w, a ? a->history : NULL, on_written, ctx);
 }
 
 const struct agent_def *agents_defs(const struct agents *a) {
@@ -262,8 +298,8 @@ struct facet_ref agent_facet_ref(const struct agent *a, const struct agent_facet
 
 char *agent_title(const struct agent *a) {
     char title[TITLE_BYTES];
-    int n = snprintf(title, sizeof(title), "%s/%s", a->def->type, a->name);
-    return xstrndup(title, utf8_floor(title, (size_t)n, sizeof(title) - 1));
+    (void)text_print(title, sizeof(title), "%s/%s", a->def->type, a->name);
+    return xstrdup(title);
 }
 
 static struct agent *find_open(const struct agents *all, const char *dir) {
@@ -275,7 +311,7 @@ static struct agent *find_open(const struct agents *all, const char *dir) {
     return a;
 }
 
-static bool exists(const char *path) {
+static bool agent_exists(const char *path) {
     return faccessat(AT_FDCWD, path, F_OK, 0) == 0;
 }
 
@@ -301,7 +337,7 @@ static int open_agent(struct agents *all, const char *owner, const struct agent_
                       const char *name, const char *dir, struct agent **ret_agent,
                       struct err *err) {
     _cleanup_(free) char *file = path_join(dir, "agent.db");
-    if (!exists(dir)) {
+    if (!agent_exists(dir)) {
         _cleanup_(free) char *parent = type_dir(all, owner, def->type);
         if (count_entries(parent) >= all->opt.limits.instances)
             return err_set(err, ERR_LIMIT,
@@ -310,9 +346,9 @@ static int open_agent(struct agents *all, const char *owner, const struct agent_
                            all->opt.limits.instances, def->type);
     }
     struct history *history = NULL;
-    int rc = exists(dir) ? 0 : make_folder(dir, err);
+    int rc = agent_exists(dir) ? 0 : make_folder(dir, err);
     if (rc == 0)
-        rc = history_open(file, &history, err);
+        rc = history_open(all->histories, file, &history, err);
     if (rc < 0)
         return rc;
     struct agent *a = xcalloc(1, sizeof(*a));
@@ -327,22 +363,22 @@ static int open_agent(struct agents *all, const char *owner, const struct agent_
     a->next = all->list;
     all->list = a;
     if (!uv_is_active((uv_handle_t *)&all->timer))
-        (void)uv_timer_start(&all->timer, on_sweep, SWEEP_MS, SWEEP_MS);
+        (void)uv_timer_start(&all->timer, agent_on_sweep, SWEEP_MS, SWEEP_MS);
     turn_mark_cut(a);
     agent_state_load(a);
     *ret_agent = a;
     return 0;
 }
 
-static int get(struct agents *all, const char *owner, const char *type, const char *name, bool make,
-               struct agent **ret_agent, struct err *err) {
+static int agent_get(struct agents *all, const char *owner, const char *type, const char *name,
+                     bool make, struct agent **ret_agent, struct err *err) {
     _cleanup_(free) char *dir = NULL;
     const struct agent_def *def;
-    int rc = check_name(all, owner, type, name, &def, &dir, err);
+    int rc = agent_check_name(all, owner, type, name, &def, &dir, err);
     if (rc < 0)
         return rc;
     struct agent *a = find_open(all, dir);
-    if (a || (!make && !exists(dir))) {
+    if (a || (!make && !agent_exists(dir))) {
         *ret_agent = a;
         return 0;
     }
@@ -351,12 +387,12 @@ static int get(struct agents *all, const char *owner, const char *type, const ch
 
 int agents_get(struct agents *all, const char *owner, const char *type, const char *name,
                struct agent **ret_agent, struct err *err) {
-    return get(all, owner, type, name, true, ret_agent, err);
+    return agent_get(all, owner, type, name, true, ret_agent, err);
 }
 
 int agents_find(struct agents *all, const char *owner, const char *type, const char *name,
                 struct agent **ret_agent, struct err *err) {
-    return get(all, owner, type, name, false, ret_agent, err);
+    return agent_get(all, owner, type, name, false, ret_agent, err);
 }
 
 /* The instance if it is open, and where it is kept; ERR_NOT_FOUND if it is not. */
@@ -364,23 +400,29 @@ static int find_kept(const struct agents *all, const char *owner, const char *ty
                      const char *name, struct agent **ret_agent, const struct agent_def **ret_def,
                      char **ret_dir, struct err *err) {
     _cleanup_(free) char *dir = NULL;
-    int rc = check_name(all, owner, type, name, ret_def, &dir, err);
+    int rc = agent_check_name(all, owner, type, name, ret_def, &dir, err);
     if (rc < 0)
         return rc;
     struct agent *a = find_open(all, dir);
-    if (!a && !exists(dir))
+    if (!a && !agent_exists(dir))
         return err_set(err, ERR_NOT_FOUND, "there is no instance \"%.60s\"", name);
     *ret_agent = a;
     *ret_dir = steal_ptr(&dir);
     return 0;
 }
 
-static void take_out(struct agents *all, struct agent *a, const char *why) {
+static void agent_take_out(struct agents *all, struct agent *a, const char *why, bool removed) {
     struct agent **at = &all->list;
     while (*at && *at != a)
         at = &(*at)->next;
     *at = a->next;
-    close_agent(a, why);
+    close_agent(a, why, removed);
+}
+
+/* What the folder of instances has and has not is to be on the disk. */
+static void agent_sync_names(struct agents *all, const char *owner, const char *type) {
+    _cleanup_(free) char *parent = type_dir(all, owner, type);
+    histories_sync_folder(all->histories, parent);
 }
 
 int agents_remove(struct agents *all, const char *owner, const char *type, const char *name,
@@ -394,9 +436,12 @@ int agents_remove(struct agents *all, const char *owner, const char *type, const
     if (a)
         a->fresh = false; /* below */
     if (a)
-        take_out(all, a, "the conversation was deleted");
+        agent_take_out(all, a, "the conversation was deleted", true);
     abort_facets(all, def, dir);
-    return path_remove_tree(dir, err);
+    rc = path_remove_tree(dir, err);
+    if (rc == 0)
+        agent_sync_names(all, owner, type);
+    return rc;
 }
 
 int agents_reset(struct agents *all, const char *owner, const char *type, const char *name,
@@ -413,9 +458,9 @@ int agents_reset(struct agents *all, const char *owner, const char *type, const 
     agent_state_spoil(a);
     abort_facets(all, def, dir);
     _cleanup_(free) char *facets = path_join(dir, "facets");
-    rc = exists(facets) ? path_remove_tree(facets, err) : 0;
+    rc = agent_exists(facets) ? path_remove_tree(facets, err) : 0;
     if (rc == 0)
-        agent_sync(a, NULL);
+        agent_sync(a, false);
     return rc;
 }
 
@@ -427,23 +472,32 @@ int agents_rename(struct agents *all, const char *owner, const char *type, const
     struct agent *a = NULL;
     int rc = find_kept(all, owner, type, name, &a, &def, &dir, err);
     if (rc == 0)
-        rc = check_name(all, owner, type, to, &def, &to_dir, err);
+        rc = agent_check_name(all, owner, type, to, &def, &to_dir, err);
     if (rc < 0)
         return rc;
     if (a && a->turns)
         return err_set(err, ERR_CONFLICT, "it has a turn: wait for its end, or stop it");
+    /* A rename adds nothing to what waits for the disk: the bound of that does not matter here. */
+    if (a && history_writes(a->history)->blocked) {
+        *err = history_writes(a->history)->why;
+        return -(int)err->code;
+    }
+    if (a && !history_is_settled(a->history))
+        return err_set(err, ERR_UNAVAILABLE,
+                       "the conversation's messages are being written: try again");
     struct agent *other = find_open(all, to_dir);
     if (other && other->fresh && other != a)
-        take_out(all, other, "the conversation has made way");
-    if (exists(to_dir))
+        agent_take_out(all, other, "the conversation has made way", true);
+    if (agent_exists(to_dir))
         return err_set(err, ERR_CONFLICT, "there is a conversation \"%.60s\" already", to);
     if (a)
         agent_use(a);
     if (a)
-        take_out(all, a, "the conversation has another name");
+        agent_take_out(all, a, "the conversation has another name", false);
     abort_facets(all, def, dir);
     if (renameat2(AT_FDCWD, dir, AT_FDCWD, to_dir, RENAME_NOREPLACE) < 0)
         return err_sys(err, "rename the conversation");
+    agent_sync_names(all, owner, type);
     return 0;
 }
 
@@ -470,6 +524,8 @@ int agent_set_messages(struct agent *a, const struct agent_listener *from,
     int rc = uimessages_check(messages, max->messages, max->message_bytes, err);
     if (rc == 0)
         rc = agent_check_size(a, &size, err);
+    if (rc == 0)
+        rc = history_admit(a->history, err);
     if (rc < 0)
         return rc;
     agent_use(a);
@@ -477,6 +533,7 @@ int agent_set_messages(struct agent *a, const struct agent_listener *from,
     if (rc < 0)
         return rc;
     rc = put_all(a, messages, err);
+    history_make_durable(a->history);
     int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
     rc = rc < 0 ? rc : end;
     a->used_ms = clock_mono_ms();
@@ -486,9 +543,13 @@ int agent_set_messages(struct agent *a, const struct agent_listener *from,
 }
 
 int agent_clear(struct agent *a, const struct agent_listener *from, struct err *err) {
+    int rc = history_admit(a->history, err);
+    if (rc < 0)
+        return rc;
     turns_end(a, NULL);
     agent_keep_messages(a);
-    int rc = history_remove(a->history, NULL, err);
+    rc = history_remove(a->history, NULL, err);
+    history_make_durable(a->history);
     a->used_ms = clock_mono_ms();
     agent_tell_clear(a, from);
     return rc;

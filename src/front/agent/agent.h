@@ -6,9 +6,10 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "front/agent/definition.h"
+#include "front/agent/history.h"
 #include "front/agent/limits.h"
 #include "front/agent/uimessage.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
 #include "front/model/model.h"
 #include "front/run/run.h"
 
@@ -20,7 +21,9 @@ struct agents;
 struct agent;
 
 /* Nobody is called back inside a function of this header: what it sets off is told from the loop.
- * What it changes (the history, the queue, the instances there are) is changed when it returns. */
+ * What it changes (the history, the queue, the instances there are) is changed when it returns, and
+ * on the disk a little later: listeners hear of it then, and others wait with
+ * agents_when_written(). */
 
 struct agents_options {
     uv_loop_t *loop;
@@ -35,11 +38,20 @@ struct agents_options {
     struct agent_limits limits;
 };
 
+/* NULL if there is no thread to be had. */
 struct agents *agents_create(const struct agents_options *options);
 /* Ends every turn and forgets every listener, which hears so before this returns. */
 void agents_destroy(struct agents *a);
+/* From now on nothing new is accepted; turns that are under way or wait go on. */
+void agents_refuse(struct agents *a);
+/* Whether a turn is under way or waits, or somebody was not told yet of what happened. */
+bool agents_are_busy(const struct agents *a);
 /* For what begins from now on. */
 void agents_set_limits(struct agents *a, const struct agent_limits *limits);
+/* Calls back, from the loop, when everything is on the disk that was changed before. err: NULL, or
+ * why the instance, which may be NULL, could not be written. */
+void agents_when_written(struct agents *all, struct agent *a, struct history_wait *w,
+                         void (*on_written)(void *ctx, const struct err *err), void *ctx);
 const struct agent_def *agents_defs(const struct agents *a);
 
 /* The instance, made if there is none yet. ERR_NOT_FOUND if there is no such type. Stays open while
@@ -56,8 +68,8 @@ int agents_remove(struct agents *a, const char *owner, const char *type, const c
 /* Its databases as they were at the beginning; what was said stays. A turn that runs is ended. */
 int agents_reset(struct agents *a, const char *owner, const char *type, const char *name,
                  struct err *err);
-/* ERR_CONFLICT while it has a turn, or if there is one of the other name. Those who listen to it
- * hear on_gone. */
+/* ERR_CONFLICT while it has a turn, or if there is one of the other name; ERR_UNAVAILABLE while it
+ * is being written. Those who listen to it hear on_gone. */
 int agents_rename(struct agents *a, const char *owner, const char *type, const char *name,
                   const char *to, struct err *err);
 /* Names of the instances of a type, at most 1,000. One that was only looked at is not among them,
@@ -72,6 +84,10 @@ struct agent_turn_end {
     const char *outcome;    /* NULL (whole), "error" or "aborted" */
     const json_t *user_ids; /* a list, of the messages that it was to answer */
     const json_t *message;  /* the assistant's; NULL: it has said nothing */
+    int64_t retry_after_s;  /* of a model that failed: when it may go better; 0: nobody said */
+    /* Why it was refused: by the key's account (ERR_QUOTA, ERR_RATE), or because it cannot be
+     * written (ERR_FULL, ERR_IO); else 0. */
+    enum err_code refusal;
 };
 
 /* What a listener hears. Pointers are borrowed. Each may be NULL. Inside one, agent_unlisten() and
@@ -85,8 +101,8 @@ struct agent_events {
     /* The turn is over. */
     void (*on_end)(void *ctx, const struct agent_turn_end *end);
     /* The history changed other than by the listener's own doing. */
-    void (*on_messages)(void *ctx, const char *json, size_t len);
-    void (*on_state)(void *ctx, const char *json, size_t len);
+    void (*on_messages)(void *ctx, json_t *text); /* a string: JSON, which may be kept */
+    void (*on_state)(void *ctx, json_t *text);    /* the same */
     void (*on_clear)(void *ctx);
     /* The instance is no more: the listener has left already. */
     void (*on_gone)(void *ctx);
@@ -97,8 +113,9 @@ struct agent_listener {
     struct agent *agent; /* NULL when it does not listen */
     const struct agent_events *events;
     void *ctx;
-    bool waiting;   /* it has not asked for the running turn's stream yet */
-    uint64_t since; /* what had happened before it came is not for it */
+    bool waiting;         /* it has not asked for the running turn's stream yet */
+    uint64_t since;       /* what had happened before it came is not for it */
+    uint64_t knows_state; /* nor are states up to this one */
 };
 
 /* The listener's memory is the caller's. It may leave at any time, inside an event too. */
@@ -112,6 +129,8 @@ bool agent_is_open(const struct agent *a);
 
 /* As JSON text, a string. Borrowed until the next call. NULL while the agent has no state. */
 const json_t *agent_state(struct agent *a);
+/* The same, for a listener: it is not told of this state, or of an earlier one. */
+const json_t *agent_state_for(struct agent_listener *l);
 /* Calls back, from the loop, when the state has been read for the first time. */
 void agent_when_ready(struct agent *a, void (*cb)(void *ctx), void *ctx);
 void agent_cancel_ready(struct agent *a, const void *ctx);

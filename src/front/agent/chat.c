@@ -30,7 +30,7 @@ static void cleanup_chat_match(struct chat_match *k) {
     free(k->by_id);
 }
 
-static int compare_ids(const void *a, const void *b) {
+static int agent_chat_compare_ids(const void *a, const void *b) {
     const struct uimessage *const *x = a;
     const struct uimessage *const *y = b;
     int order = strcmp((*x)->id, (*y)->id);
@@ -51,7 +51,7 @@ static size_t find_id(const struct chat_match *k, const char *id) {
     return from;
 }
 
-static bool note(void *ctx, const char *id, const char *json, size_t len) {
+static bool agent_chat_note(void *ctx, const char *id, const char *json, size_t len) {
     struct chat_match *k = ctx;
     size_t at = find_id(k, id);
     if (at == k->sent->count || strcmp(k->by_id[at]->id, id) != 0) {
@@ -77,17 +77,17 @@ static int read_known(struct agent *a, bool whole, struct chat_match *k, struct 
     k->by_id = xcalloc(n + 1, sizeof(const struct uimessage *));
     for (size_t i = 0; i < n; i++)
         k->by_id[i] = &k->sent->list[i];
-    qsort(k->by_id, n, sizeof(const struct uimessage *), compare_ids);
+    qsort(k->by_id, n, sizeof(const struct uimessage *), agent_chat_compare_ids);
     for (size_t i = 1; i < n; i++)
         k->in_order = k->in_order && strcmp(k->by_id[i - 1]->id, k->by_id[i]->id) != 0;
     if (whole)
-        return history_each(a->history, false, note, k, err);
+        return history_each(a->history, false, agent_chat_note, k, err);
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
         _cleanup_(free) char *json = NULL;
         rc = history_find(a->history, k->sent->list[i].id, &json, err);
         if (json)
-            (void)note(k, k->sent->list[i].id, json, strlen(json));
+            (void)agent_chat_note(k, k->sent->list[i].id, json, strlen(json));
     }
     return rc;
 }
@@ -151,7 +151,8 @@ int agent_take_messages(struct agent *a, const struct agent_chat *chat, bool *re
 }
 
 /* The last message is to be the user's: that is what a turn answers. */
-static int check_request(const struct agent *a, const struct uimessages *m, struct err *err) {
+static int agent_chat_check_request(const struct agent *a, const struct uimessages *m,
+                                    struct err *err) {
     const struct agent_limits *max = &a->agents->opt.limits;
     int rc = uimessages_check(m, max->messages, max->message_bytes, err);
     if (rc == 0 && json_array_size(m->user_ids) == 0)
@@ -163,11 +164,15 @@ int agent_chat(struct agent *a, const struct agent_listener *from, const struct 
                struct err *err) {
     struct turn_ask ask = {
         .from = from, .id = chat->turn, .user_ids = chat->messages->user_ids, .chat = chat};
-    int rc = turns_check(a, chat->turn, err);
+    int rc = agents_check_open(a->agents, err);
+    if (rc == 0)
+        rc = turns_check(a, chat->turn, err);
     if (rc == 0 && chat->model && *chat->model)
         rc = turns_choose(a, chat->model, &ask.model, err);
     if (rc == 0)
-        rc = check_request(a, chat->messages, err);
+        rc = agent_chat_check_request(a, chat->messages, err);
+    if (rc == 0)
+        rc = history_admit(a->history, err);
     if (rc == 0)
         rc = turns_add(a, &ask, err);
     if (rc < 0)

@@ -54,7 +54,7 @@ static size_t quoted_bytes(const char *json, size_t len) {
 }
 
 /* Joins a delta to the one before it, as one delta with both texts. */
-static bool join(struct chunks *c, const struct buf *b, size_t value_at) {
+static bool chunks_join(struct chunks *c, const struct buf *b, size_t value_at) {
     struct chunk *last = c->count > c->held_from ? &c->list[c->count - 1] : NULL;
     if (!last || value_at == 0 || last->value_at != value_at ||
         memcmp(last->json.data, b->data, value_at) != 0)
@@ -65,8 +65,8 @@ static bool join(struct chunks *c, const struct buf *b, size_t value_at) {
     return true;
 }
 
-static void keep(struct chunks *c, const struct buf *b, size_t seq, size_t value_at) {
-    if (join(c, b, value_at))
+static void chunks_keep(struct chunks *c, const struct buf *b, size_t seq, size_t value_at) {
+    if (chunks_join(c, b, value_at))
         return;
     if ((c->count & (c->count + 1)) == 0)
         c->list = xrealloc(c->list, 2 * (c->count + 1) * sizeof(*c->list));
@@ -78,7 +78,7 @@ static void keep(struct chunks *c, const struct buf *b, size_t seq, size_t value
 }
 
 /* Keeps the chunk for those who join later, and tells it. */
-static void emit(struct chunks *c, const struct buf *b, size_t value_at) {
+static void chunks_emit(struct chunks *c, const struct buf *b, size_t value_at) {
     size_t max = c->opt.max_bytes;
     if (c->full)
         return;
@@ -90,7 +90,7 @@ static void emit(struct chunks *c, const struct buf *b, size_t value_at) {
         return;
     }
     size_t seq = c->next_seq++;
-    keep(c, b, seq, value_at);
+    chunks_keep(c, b, seq, value_at);
     if (!c->held)
         c->opt.events->on_chunk(c->opt.ctx, seq, b->data, b->len);
 }
@@ -116,7 +116,7 @@ static void emit_chunk(struct chunks *c, const char *type, const char *k1, const
         json_writer_text(&w, v2, len2);
     }
     json_writer_object_end(&w);
-    emit(c, &b, value_at);
+    chunks_emit(c, &b, value_at);
 }
 
 static void emit_type(struct chunks *c, const char *type) {
@@ -128,7 +128,7 @@ static void emit_tree(struct chunks *c, json_t *chunk) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, c->opt.max_bytes);
     (void)json_dump(chunk, &b);
-    emit(c, &b, 0);
+    chunks_emit(c, &b, 0);
     json_decref(chunk);
 }
 
@@ -141,7 +141,7 @@ static void emit_block(struct chunks *c, const char *type, const char *delta, si
 
 /* --- the message --- */
 
-static void save(struct chunks *c, const json_t *message) {
+static void agent_chunks_save(struct chunks *c, const json_t *message) {
     c->saved_ms = clock_mono_ms();
     c->unsaved = false;
     if (!uimessage_is_empty(message))
@@ -150,7 +150,7 @@ static void save(struct chunks *c, const json_t *message) {
 
 void chunks_save(struct chunks *c) {
     if (c->unsaved)
-        save(c, c->message);
+        agent_chunks_save(c, c->message);
 }
 
 static json_t *open_block(const struct chunks *c) {
@@ -172,9 +172,8 @@ static void end_said(struct chunks *c) {
     c->open_type = NULL;
 }
 
-/* Now and then what was said so far is saved, so that little is lost with the server. */
 static void save_said(struct chunks *c) {
-    if (c->full || clock_mono_ms() - c->saved_ms < SAVE_MS)
+    if (c->full)
         return;
     _cleanup_(json) json_t *copy = json_deep_copy(c->message);
     _cleanup_(json) json_t *open = json_array();
@@ -183,7 +182,13 @@ static void save_said(struct chunks *c) {
         (void)json_array_append_new(open, block);
     uimessage_add_content(copy, c->said);
     uimessage_add_content(copy, open);
-    save(c, copy);
+    agent_chunks_save(c, copy);
+}
+
+/* Now and then what was said so far is saved, so that little is lost with the server. */
+static void save_said_sometimes(struct chunks *c) {
+    if (clock_mono_ms() - c->saved_ms >= SAVE_MS)
+        save_said(c);
 }
 
 void chunks_settle(json_t *message) {
@@ -222,66 +227,67 @@ void chunks_close(struct chunks *c, const json_t *error, bool aborted) {
     if (error && uimessage_is_empty(c->message))
         c->opt.events->on_save(c->opt.ctx, c->message);
     else
-        save(c, c->message);
+        agent_chunks_save(c, c->message);
 }
 
 /* --- the view --- */
 
-static void on_step_start(void *ctx) {
+static void chunks_on_step_start(void *ctx) {
     struct chunks *c = ctx;
     emit_type(c, "start-step");
     if (!c->full)
         uimessage_step(c->message);
 }
 
-static void on_text_start(void *ctx) {
+static void chunks_on_text_start(void *ctx) {
     begin_said(ctx, "text");
     emit_block(ctx, "text-start", NULL, 0);
 }
 
-static void on_text_delta(void *ctx, const char *text, size_t len) {
+static void chunks_on_text_delta(void *ctx, const char *text, size_t len) {
     struct chunks *c = ctx;
     (void)buf_add(&c->open_text, text, len);
     emit_block(c, "text-delta", text, len);
-    save_said(c);
+    save_said_sometimes(c);
 }
 
-static void on_text_end(void *ctx) {
+static void chunks_on_text_end(void *ctx) {
     end_said(ctx);
     emit_block(ctx, "text-end", NULL, 0);
 }
 
-static void on_reasoning_start(void *ctx) {
+static void chunks_on_reasoning_start(void *ctx) {
     begin_said(ctx, "reasoning");
     emit_block(ctx, "reasoning-start", NULL, 0);
 }
 
-static void on_reasoning_delta(void *ctx, const char *text, size_t len) {
+static void chunks_on_reasoning_delta(void *ctx, const char *text, size_t len) {
     struct chunks *c = ctx;
     (void)buf_add(&c->open_text, text, len);
     emit_block(c, "reasoning-delta", text, len);
-    save_said(c);
+    save_said_sometimes(c);
 }
 
-static void on_reasoning_end(void *ctx) {
+static void chunks_on_reasoning_end(void *ctx) {
     end_said(ctx);
     emit_block(ctx, "reasoning-end", NULL, 0);
 }
 
-static void on_tool_start(void *ctx, const char *id, const char *name) {
+static void chunks_on_tool_start(void *ctx, const char *id, const char *name) {
     emit_chunk(ctx, "tool-input-start", "toolCallId", id, "toolName", name, strlen(name));
 }
 
-static void on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
+static void chunks_on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
     emit_chunk(ctx, "tool-input-delta", "toolCallId", id, "inputTextDelta", json, len);
 }
 
-static void on_tool_input(void *ctx, const char *id, const char *name, const json_t *input,
-                          const char *error) {
+static void chunks_on_tool_input(void *ctx, const char *id, const char *name, const json_t *input,
+                                 const char *error) {
     struct chunks *c = ctx;
     if (input) {
         (void)json_array_append_new(c->said, json_pack("{s:s,s:s,s:s,s:O}", "type", "tool_call",
                                                        "id", id, "name", name, "input", input));
+        save_said(c); /* who hears of the call finds it in the history */
         emit_tree(c, json_pack("{s:s,s:s,s:s,s:O}", "type", "tool-input-available", "toolCallId",
                                id, "toolName", name, "input", input));
     } else {
@@ -303,7 +309,7 @@ static bool has_calls(const json_t *content) {
 
 /* The stream is over: what it said is in the message now, which is saved while its first tool is at
  * work. One without calls of tools is the last: its end saves it. */
-static void on_answer(void *ctx, const struct dialog_answer *answer) {
+static void chunks_on_answer(void *ctx, const struct dialog_answer *answer) {
     struct chunks *c = ctx;
     (void)json_array_clear(c->said);
     c->open_type = NULL;
@@ -312,30 +318,29 @@ static void on_answer(void *ctx, const struct dialog_answer *answer) {
     c->unsaved = c->unsaved || (answer->whole && has_calls(content));
 }
 
-static void on_tool_begun(void *ctx) {
+static void chunks_on_tool_begun(void *ctx) {
     chunks_save(ctx);
 }
 
-static void hold(struct chunks *c) {
+void chunks_hold(struct chunks *c) {
     if (!c->held)
         c->held_from = c->count;
     c->held = true;
-    c->unsaved = true;
 }
 
-static void on_tool_result(void *ctx, const struct dialog_result *r) {
+static void chunks_on_tool_result(void *ctx, const struct dialog_result *r) {
     struct chunks *c = ctx;
     uimessage_set_output(c->message, r->id, r->output, r->failed);
-    if (c->opt.events->on_tool_done(c->opt.ctx))
-        hold(c);
+    if (c->held)
+        c->unsaved = true; /* it is saved with what it waits for */
     else
-        save(c, c->message);
+        agent_chunks_save(c, c->message);
     emit_tree(c, json_pack("{s:s,s:s,s:O}", "type",
                            r->failed ? "tool-output-error" : "tool-output-available", "toolCallId",
                            r->id, r->failed ? "errorText" : "output", r->output));
 }
 
-static void on_step_finish(void *ctx) {
+static void chunks_on_step_finish(void *ctx) {
     emit_type(ctx, "finish-step");
 }
 
@@ -347,7 +352,7 @@ static void emit_finish(struct chunks *c, const char *reason, const char *limit)
     emit_tree(c, json_pack("{s:s,s:o}", "type", "finish", "messageMetadata", m));
 }
 
-static void on_end(void *ctx, const struct dialog_end *end) {
+static void chunks_on_end(void *ctx, const struct dialog_end *end) {
     struct chunks *c = ctx;
     if (end->outcome == DIALOG_DONE)
         emit_finish(c, model_stop_name(end->stop), NULL);
@@ -360,21 +365,21 @@ static void on_end(void *ctx, const struct dialog_end *end) {
 }
 
 const struct dialog_view chunks_view = {
-    .on_step_start = on_step_start,
-    .on_text_start = on_text_start,
-    .on_text_delta = on_text_delta,
-    .on_text_end = on_text_end,
-    .on_reasoning_start = on_reasoning_start,
-    .on_reasoning_delta = on_reasoning_delta,
-    .on_reasoning_end = on_reasoning_end,
-    .on_tool_start = on_tool_start,
-    .on_tool_delta = on_tool_delta,
-    .on_tool_input = on_tool_input,
-    .on_answer = on_answer,
-    .on_tool_begun = on_tool_begun,
-    .on_tool_result = on_tool_result,
-    .on_step_finish = on_step_finish,
-    .on_end = on_end,
+    .on_step_start = chunks_on_step_start,
+    .on_text_start = chunks_on_text_start,
+    .on_text_delta = chunks_on_text_delta,
+    .on_text_end = chunks_on_text_end,
+    .on_reasoning_start = chunks_on_reasoning_start,
+    .on_reasoning_delta = chunks_on_reasoning_delta,
+    .on_reasoning_end = chunks_on_reasoning_end,
+    .on_tool_start = chunks_on_tool_start,
+    .on_tool_delta = chunks_on_tool_delta,
+    .on_tool_input = chunks_on_tool_input,
+    .on_answer = chunks_on_answer,
+    .on_tool_begun = chunks_on_tool_begun,
+    .on_tool_result = chunks_on_tool_result,
+    .on_step_finish = chunks_on_step_finish,
+    .on_end = chunks_on_end,
 };
 
 /* --- its life --- */
@@ -428,10 +433,6 @@ void chunks_release(struct chunks *c) {
         c->opt.events->on_chunk(c->opt.ctx, c->list[i].seq, c->list[i].json.data,
                                 c->list[i].json.len);
     c->held_from = 0;
-}
-
-bool chunks_are_held(const struct chunks *c) {
-    return c->held;
 }
 
 size_t chunks_count(const struct chunks *c) {

@@ -16,9 +16,6 @@ struct chunks_events {
     void (*on_save)(void *ctx, const json_t *message);
     /* The stream has reached its limit; chunks_failure() says so. No more chunks come. */
     void (*on_full)(void *ctx);
-    /* A tool has answered. True holds its result and all that follows back until
-     * chunks_release(): for what has to be told before it. */
-    bool (*on_tool_done)(void *ctx);
     /* What the message says of itself besides, when it is over: an object, the caller's. Asked
      * once. */
     json_t *(*metadata)(void *ctx);
@@ -40,9 +37,10 @@ void chunks_begin(struct chunks *c);
 /* The end of the message. error: a text that says what went wrong; else aborted: it was stopped;
  * else it is whole. */
 void chunks_close(struct chunks *c, const json_t *error, bool aborted);
-/* Tells what was held back: from the loop. */
+/* Keeps back what comes, for what has to be told before it... */
+void chunks_hold(struct chunks *c);
+/* ...and tells it: from the loop. */
 void chunks_release(struct chunks *c);
-bool chunks_are_held(const struct chunks *c);
 /* Has the message saved, if it was put off. */
 void chunks_save(struct chunks *c);
 /* Closes the calls of a message that no answer will come to any more. */

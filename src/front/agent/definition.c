@@ -38,8 +38,8 @@ int definition_read_text(const char *dir, const char *name, bool optional, char 
     return 0;
 }
 
-static int read_json(const char *dir, const char *name, bool optional, json_t **ret_json,
-                     struct err *err) {
+static int agent_definition_read_json(const char *dir, const char *name, bool optional,
+                                      json_t **ret_json, struct err *err) {
     _cleanup_(free) char *text = NULL;
     int rc = definition_read_text(dir, name, optional, &text, err);
     if (rc == 0 && text)
@@ -80,7 +80,7 @@ static int read_state_item(struct agent_def *d, struct agent_state_item *s, cons
     return 0;
 }
 
-static int read_state(struct agent_def *d, const json_t *obj, struct err *err) {
+static int agent_definition_read_state(struct agent_def *d, const json_t *obj, struct err *err) {
     if (!obj)
         return 0;
     int rc = definition_need_object(obj, "\"state\"", err);
@@ -118,7 +118,8 @@ static int read_budget(struct agent_def *d, const json_t *obj, struct err *err) 
     return rc < 0 ? err_wrap(err, "budget") : 0;
 }
 
-static int copy_str(const json_t *j, const char *key, char **ret, struct err *err) {
+static int agent_definition_copy_str(const json_t *j, const char *key, char **ret,
+                                     struct err *err) {
     const char *v = NULL;
     int rc = json_get_str(j, key, &v, err);
     if (rc == 0 && v)
@@ -153,17 +154,18 @@ static void set_version(struct agent_def *d, const json_t *j) {
     d->version = xasprintf("%016" PRIx64, hash);
 }
 
-static int read_def(struct agent_def *d, const char *dir, const json_t *j, struct err *err) {
+static int agent_definition_read_def(struct agent_def *d, const char *dir, const json_t *j,
+                                     struct err *err) {
     static const char *const keys[] = {
         "title", "description", "model", "max_steps", "max_tokens", "facets",  "env",
         "tools", "state",       "rpc",   "budget",    "try",        "$schema", NULL};
     int rc = json_check_keys(j, "the definition", keys, err);
     if (rc == 0)
-        rc = copy_str(j, "title", &d->title, err);
+        rc = agent_definition_copy_str(j, "title", &d->title, err);
     if (rc == 0)
-        rc = copy_str(j, "description", &d->description, err);
+        rc = agent_definition_copy_str(j, "description", &d->description, err);
     if (rc == 0)
-        rc = copy_str(j, "model", &d->model, err);
+        rc = agent_definition_copy_str(j, "model", &d->model, err);
     if (rc == 0)
         rc = json_get_int(j, "max_steps", 1, 1000, &d->max_steps, err);
     if (rc == 0)
@@ -179,7 +181,7 @@ static int read_def(struct agent_def *d, const char *dir, const json_t *j, struc
     if (rc == 0)
         rc = definition_read_tools(d, json_object_get(j, "tools"), err);
     if (rc == 0)
-        rc = read_state(d, json_object_get(j, "state"), err);
+        rc = agent_definition_read_state(d, json_object_get(j, "state"), err);
     if (rc == 0)
         rc = read_tries(d, json_object_get(j, "try"), err);
     if (rc == 0)
@@ -195,7 +197,7 @@ static void free_binding(struct agent_binding *b) {
     json_decref(b->json);
 }
 
-static void free_def(struct agent_def *d) {
+static void agent_definition_free_def(struct agent_def *d) {
     for (size_t i = 0; i < d->nenv; i++)
         free_binding(&d->env[i]);
     for (size_t i = 0; i < d->nrpc; i++)
@@ -231,7 +233,7 @@ void agent_defs_free(struct agent_def *defs) {
     while (defs) {
         struct agent_def *d = defs;
         defs = d->next;
-        free_def(d);
+        agent_definition_free_def(d);
     }
 }
 
@@ -243,21 +245,21 @@ static int load_one(const char *root, const char *type, struct agent_def **ret_d
     d->type = xstrdup(type);
     d->max_steps = 5;
     const char *file = "agent.json";
-    int rc = read_json(dir, file, false, &j, err);
+    int rc = agent_definition_read_json(dir, file, false, &j, err);
     if (rc == 0)
-        rc = read_def(d, dir, j, err);
+        rc = agent_definition_read_def(d, dir, j, err);
     if (rc == 0) {
         file = "prompt.md";
         rc = definition_read_text(dir, file, true, &d->prompt, err);
     }
     if (rc == 0) {
         file = "demo.json";
-        rc = read_json(dir, file, true, &d->demo, err);
+        rc = agent_definition_read_json(dir, file, true, &d->demo, err);
         if (rc == 0 && d->demo)
             rc = script_check(d->demo, err);
     }
     if (rc < 0) {
-        free_def(d);
+        agent_definition_free_def(d);
         return err_wrap(err, "agents/%s/%s", type, file);
     }
     if (!d->title)

@@ -33,13 +33,13 @@ void excerpt_destroy(struct excerpt *c) {
     free(c);
 }
 
-static bool has_room(struct excerpt *c, size_t len) {
+static bool excerpt_has_room(struct excerpt *c, size_t len) {
     c->cut = c->cut || (c->count > 0 && c->bytes + len > c->max_bytes);
     return !c->cut;
 }
 
 bool excerpt_take(struct excerpt *c, char **json, size_t len) {
-    if (!has_room(c, len))
+    if (!excerpt_has_room(c, len))
         return false;
     if ((c->count & (c->count + 1)) == 0)
         c->list = xrealloc(c->list, 2 * (c->count + 1) * sizeof(*c->list));
@@ -49,7 +49,7 @@ bool excerpt_take(struct excerpt *c, char **json, size_t len) {
 }
 
 bool excerpt_add(struct excerpt *c, const char *json, size_t len) {
-    if (!has_room(c, len))
+    if (!excerpt_has_room(c, len))
         return false;
     char *copy = xmalloc(len);
     memcpy(copy, json, len);
@@ -63,7 +63,7 @@ size_t excerpt_bytes(const struct excerpt *c) {
 json_t *excerpt_read(const struct excerpt *c) {
     _cleanup_(json) json_t *list = json_array();
     for (size_t i = c->count; i-- > 0;) {
-        json_t *m = json_loadb(c->list[i].json, c->list[i].len, JSON_ALLOW_NUL, NULL);
+        json_t *m = json_read(c->list[i].json, c->list[i].len);
         if (m)
             (void)json_array_append_new(list, m);
     }

@@ -23,7 +23,7 @@ int definition_need_object(const json_t *v, const char *what, struct err *err) {
 
 /* --- facets --- */
 
-static int read_methods(struct agent_facet *f, const json_t *obj, struct err *err) {
+static int agent_grants_read_methods(struct agent_facet *f, const json_t *obj, struct err *err) {
     if (!obj)
         return 0;
     int rc = definition_need_object(obj, "\"methods\"", err);
@@ -74,7 +74,7 @@ static int read_facet(struct agent_facet *f, const char *dir, const json_t *v, s
     if (rc == 0 && schema)
         rc = definition_read_text(dir, schema, false, &f->open.schema, err);
     if (rc == 0)
-        rc = read_methods(f, json_object_get(v, "methods"), err);
+        rc = agent_grants_read_methods(f, json_object_get(v, "methods"), err);
     return rc;
 }
 
@@ -135,8 +135,8 @@ static int add_method(struct agent_binding *b, const json_t *name, struct err *e
     return 0;
 }
 
-static int read_binding(struct agent_def *d, struct agent_binding *b, const json_t *v, bool rpc,
-                        struct err *err) {
+static int agent_grants_read_binding(struct agent_def *d, struct agent_binding *b, const json_t *v,
+                                     bool rpc, struct err *err) {
     const json_t *facet = json_object_get(v, "facet");
     if (!facet && !rpc) {
         b->json = json_incref((json_t *)(uintptr_t)v);
@@ -178,7 +178,7 @@ int definition_read_bindings(struct agent_def *d, const json_t *obj, bool rpc, s
     json_t *v;
     json_object_foreach((json_t *)obj, name, v) {
         list[n].name = xstrdup(name);
-        rc = read_binding(d, &list[n++], v, rpc, err);
+        rc = agent_grants_read_binding(d, &list[n++], v, rpc, err);
         if (rc < 0) {
             rc = err_wrap(err, "%s.%s", what, name);
             break;
@@ -202,7 +202,7 @@ static int check_tool_name(const struct agent_def *d, const char *name, struct e
     return 0;
 }
 
-static int read_tool(struct agent_def *d, const json_t *v, struct err *err) {
+static int agent_grants_read_tool(struct agent_def *d, const json_t *v, struct err *err) {
     static const char *const keys[] = {"name", "kind", "description", "input", "facet", NULL};
     const char *kind = NULL;
     struct tool_offer_options o = {0};
@@ -243,7 +243,7 @@ int definition_read_tools(struct agent_def *d, const json_t *list, struct err *e
     d->tools = xcalloc(json_array_size(list), sizeof(*d->tools));
     size_t i;
     const json_t *v;
-    json_array_foreach(list, i, v) if (read_tool(d, v, err) < 0) return err_wrap(err, "tools[%zu]",
-                                                                                 i);
+    json_array_foreach(list, i, v) if (agent_grants_read_tool(d, v, err) <
+                                       0) return err_wrap(err, "tools[%zu]", i);
     return 0;
 }

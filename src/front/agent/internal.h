@@ -5,7 +5,7 @@
 #include "base/id.h"
 #include "front/agent/agent.h"
 #include "front/agent/history.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
 #include "front/tool/tool.h"
 #include "loop/later.h"
 
@@ -32,6 +32,24 @@ struct execution {
     char *error; /* or NULL */
 };
 
+/* Reading the state, item by item. */
+enum sync_state {
+    SYNC_IDLE,
+    SYNC_READING,
+    SYNC_STALE, /* the same, and something has changed since: it is read again */
+};
+struct sync {
+    enum sync_state state;
+    enum { SYNC_FOR_NONE, SYNC_FOR_THIS, SYNC_FOR_NEXT } turn_waits; /* for which reading */
+    size_t item;
+    struct buf text; /* of the new one, so far */
+    json_t *errors;
+    struct facet_op *op;
+    struct intake_item *reading; /* of a large answer */
+    struct later start;
+    struct later end;
+};
+
 struct turn;
 struct rpc;
 struct notice;
@@ -51,7 +69,9 @@ struct agent {
     struct notice **last_notice;
     uint64_t noticed; /* how many there have been */
     struct later tell;
-    bool telling_large; /* some have not heard the first of them */
+    struct history_wait tell_wait; /* for the first of them to be written */
+    int64_t saved;                 /* the last change that chunks wait for */
+    bool telling_large;            /* some have not heard the first of them */
     unsigned tell_round;
     struct turn *turns; /* the first runs */
     struct later next_turn;
@@ -61,24 +81,11 @@ struct agent {
     struct env bindings;
     struct tool_facet *facets;
     struct execution *executions; /* to be written, in their order */
-    /* A program of the running turn has ended: the state is told before its result. */
-    bool executed;
     json_t *state; /* its text, as a string that many may hold; NULL: in the history, or unknown */
     bool synced;
     struct ready_wait *ready;
     struct later tell_ready;
-    /* Reading the state: item by item. */
-    bool syncing;
-    bool sync_again;
-    size_t sync_item;
-    struct buf sync_text; /* of the new one, so far */
-    json_t *sync_errors;
-    struct facet_op *sync_op;
-    struct intake_item *sync_reading; /* of a large answer */
-    struct later sync_start;
-    struct later sync_end;
-    void (*sync_done)(struct agent *a); /* when the one that runs has ended */
-    void (*sync_next)(struct agent *a); /* when the one after it has */
+    struct sync sync;
     int64_t used_ms;
     bool fresh;   /* nothing was ever asked of it */
     bool closing; /* its data is closed; it stays until its listeners know */
@@ -87,13 +94,18 @@ struct agent {
 
 struct agents {
     struct agents_options opt;
+    struct histories *histories;
     struct agent *list;
     struct later_queue later;
     struct later_queue last; /* behind what else the loop has to do */
     uv_timer_t timer;
+    bool refusing; /* the server leaves */
 };
 
 /* --- agent.c --- */
+
+/* Whether something new may begin. */
+int agents_check_open(const struct agents *a, struct err *err);
 
 /* Its folder, for facets_*(); *dir is the caller's. */
 struct facet_ref agent_facet_ref(const struct agent *a, const struct agent_facet *f, char **dir);
@@ -132,10 +144,19 @@ void agent_state_rest(struct agent *a);
 void agent_state_finish(struct agent *a);
 /* From now on the stored state may be wrong, until the next sync. */
 void agent_state_spoil(struct agent *a);
-/* Reads the state afresh; done is called, from the loop, when it has been told to everybody. */
-void agent_sync(struct agent *a, void (*done)(struct agent *a));
-/* Whoever waited for it waits no more. */
-void agent_sync_forget(struct agent *a);
+/* In the caller's transaction. */
+int agent_state_store(struct agent *a, struct err *err);
+/* Those who waited for the first state are called: from the loop. */
+void agent_tell_ready(struct agent *a);
+
+/* --- sync.c --- */
+
+/* Reads the state again. turn_waits: turns_release() is called, from the loop, when it was told. */
+void agent_sync(struct agent *a, bool turn_waits);
+bool sync_is_idle(const struct sync *s);
+/* The turn waits no more. */
+void sync_forget_turn(struct sync *s);
+void sync_finish(struct sync *s);
 
 /* --- tools.c --- */
 
@@ -175,4 +196,8 @@ void turn_mark_cut(struct agent *a);
 void turns_end(struct agent *a, const char *error);
 /* The message of the turn that runs is saved, if that was put off. */
 void turns_save(struct agent *a);
+/* A program of the running turn has ended: its result is told when the state is. */
+void turns_hold(struct agent *a);
+/* It is. */
+void turns_release(struct agent *a);
 void turns_forget_listener(struct agent *a, const struct agent_listener *l);

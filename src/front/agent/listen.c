@@ -30,9 +30,12 @@ struct notice {
     const struct agent_listener *except;
     char *turn;
     const char *outcome; /* a constant */
-    bool ran;            /* the turn did, so that nobody waits for its stream any more */
+    int64_t retry_after_s;
+    enum err_code refusal;
+    int64_t ticket;  /* of the last change that it may tell of: it is told when that is written */
+    bool ran;        /* the turn did, so that nobody waits for its stream any more */
     json_t *data;    /* a string: why; messages (NULL: as the history has them) or state, as JSON */
-    struct buf text; /* the messages as the history has them, or the chunk */
+    struct buf text; /* the chunk */
     bool has_text;
     size_t seq;
     json_t *user_ids;
@@ -81,6 +84,11 @@ void agent_unlisten(struct agent_listener *l) {
     a->used_ms = clock_mono_ms();
 }
 
+const json_t *agent_state_for(struct agent_listener *l) {
+    l->knows_state = l->agent->noticed;
+    return agent_state(l->agent);
+}
+
 bool agent_is_open(const struct agent *a) {
     return a && !a->closing;
 }
@@ -90,50 +98,60 @@ bool agent_is_open(const struct agent *a) {
 static bool is_for(const struct notice *n, const struct agent_listener *l) {
     bool deaf = (n->kind == NOTICE_MESSAGES && !l->events->on_messages) ||
                 (n->kind == NOTICE_STATE && !l->events->on_state);
+    if (n->kind == NOTICE_STATE && n->number <= l->knows_state)
+        return false;
     return !deaf && l != n->except && l->since < n->number;
 }
 
-/* Reads what is to be told. False: it cannot be read. */
-static bool prepare(struct agent *a, struct notice *n) {
+static json_t *text_of_messages(struct agent *a) {
     struct err err;
-    if (n->kind != NOTICE_MESSAGES || n->data || n->has_text)
-        return true;
-    buf_init(&n->text, MESSAGES_MAX_BYTES);
-    n->has_text = history_text(a->history, &n->text, &err) == 0;
-    return n->has_text;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, MESSAGES_MAX_BYTES);
+    return history_text(a->history, &b, &err) < 0 ? NULL : json_stringn_nocheck(b.data, b.len);
 }
 
-static const char *text_of(const struct notice *n, size_t *ret_len) {
+/* Reads what is to be told. False: it cannot be read. */
+static bool agent_listen_prepare(struct agent *a, struct notice *n) {
+    if (n->kind == NOTICE_MESSAGES && !n->data)
+        n->data = text_of_messages(a);
+    return n->kind != NOTICE_MESSAGES || n->data;
+}
+
+static const char *agent_listen_text_of(const struct notice *n, size_t *ret_len) {
     *ret_len = n->has_text ? n->text.len : json_string_length(n->data);
     return n->has_text ? n->text.data : json_string_value(n->data);
 }
 
-static void tell_end(struct agent_listener *l, const struct notice *n) {
-    struct agent_turn_end end = {
-        .turn = n->turn, .outcome = n->outcome, .user_ids = n->user_ids, .message = n->message};
+static void agent_listen_tell_end(struct agent_listener *l, const struct notice *n) {
+    struct agent_turn_end end = {.turn = n->turn,
+                                 .outcome = n->outcome,
+                                 .user_ids = n->user_ids,
+                                 .message = n->message,
+                                 .refusal = n->refusal,
+                                 .retry_after_s = n->retry_after_s};
     if (n->ran)
         l->waiting = false;
     if (l->events->on_end)
         l->events->on_end(l->ctx, &end);
 }
 
-static void tell(struct agent_listener *l, const struct notice *n) {
+static void agent_listen_tell(struct agent_listener *l, const struct notice *n) {
     const struct agent_events *e = l->events;
     size_t len;
-    const char *text = text_of(n, &len);
+    const char *text = agent_listen_text_of(n, &len);
     switch (n->kind) {
     case NOTICE_FAIL:
         if (e->on_fail)
             e->on_fail(l->ctx, n->turn, text, n->user_ids);
         break;
     case NOTICE_MESSAGES:
-        e->on_messages(l->ctx, text, len);
+        e->on_messages(l->ctx, n->data);
         break;
     case NOTICE_END:
-        tell_end(l, n);
+        agent_listen_tell_end(l, n);
         break;
     case NOTICE_STATE:
-        e->on_state(l->ctx, text, len);
+        e->on_state(l->ctx, n->data);
         break;
     case NOTICE_CLEAR:
         if (e->on_clear)
@@ -146,7 +164,8 @@ static void tell(struct agent_listener *l, const struct notice *n) {
     }
 }
 
-static struct agent_listener *find_next(const struct agent *a, const struct notice *n) {
+static struct agent_listener *agent_listen_find_next(const struct agent *a,
+                                                     const struct notice *n) {
     struct agent_listener *l = a->listeners;
     while (l && !is_for(n, l))
         l = l->next;
@@ -166,61 +185,78 @@ static void free_notice(struct notice *n) {
 static bool tell_first(struct agent *a) {
     struct notice *n = a->notices;
     size_t len;
-    if (!find_next(a, n) || !prepare(a, n))
+    if (!agent_listen_find_next(a, n) || !agent_listen_prepare(a, n))
         return true;
-    (void)text_of(n, &len);
+    (void)agent_listen_text_of(n, &len);
     if (len < LARGE_BYTES) {
-        TELL(a, if (is_for(n, l)) tell(l, n));
+        TELL(a, if (is_for(n, l)) agent_listen_tell(l, n));
         return true;
     }
-    struct agent_listener *l = find_next(a, n);
+    struct agent_listener *l = agent_listen_find_next(a, n);
     l->since = n->number;
-    tell(l, n);
-    return !find_next(a, n);
+    agent_listen_tell(l, n);
+    return !agent_listen_find_next(a, n);
 }
 
-static void drop_first(struct agent *a) {
+static void agent_listen_drop_first(struct agent *a) {
     struct notice *n = a->notices;
     a->notices = n->next;
     free_notice(n);
+}
+
+static void agent_listen_on_written(void *ctx, const struct err *err) {
+    (void)err; /* nobody waits for what cannot be written */
+    agent_tell_some(ctx);
+}
+
+/* Nobody hears of what a crash could undo. One that is closed has no more to write. */
+static bool agent_listen_may_tell(struct agent *a) {
+    if (a->closing || histories_have_written(a->agents->histories, a->notices->ticket))
+        return true;
+    if (!a->tell_wait.at)
+        histories_after(a->agents->histories, &a->tell_wait, a->history, agent_listen_on_written,
+                        a);
+    return false;
 }
 
 void agent_tell_now(struct agent *a) {
     later_cancel(&a->tell);
     while (a->notices)
         if (tell_first(a))
-            drop_first(a);
+            agent_listen_drop_first(a);
 }
 
 /* Who sends megabytes faster than they are told must not make us hold all of them. */
-static bool is_behind(const struct agent *a) {
+static bool agent_listen_is_behind(const struct agent *a) {
     size_t n = 0;
     for (const struct notice *w = a->notices; w; w = w->next)
         n += w->kind == NOTICE_MESSAGES || w->kind == NOTICE_STATE;
     return n > BEHIND_MAX;
 }
 
-static void on_tell(void *ctx) {
+static void agent_listen_on_tell(void *ctx) {
     struct agent *a = ctx;
     bool rests = a->telling_large && ++a->tell_round % TELL_ROUNDS != 0;
-    if (is_behind(a))
-        agent_tell_now(a);
-    while (a->notices && !rests && tell_first(a))
-        drop_first(a);
-    a->telling_large = a->notices != NULL;
-    if (a->notices)
-        later_post(&a->agents->later, &a->tell, on_tell, a);
+    bool behind = agent_listen_is_behind(a);
+    while (a->notices && (behind || !rests) && agent_listen_may_tell(a))
+        if (tell_first(a))
+            agent_listen_drop_first(a);
+        else if (!behind)
+            break;
+    a->telling_large = a->notices != NULL && !a->tell_wait.at;
+    if (a->telling_large)
+        later_post(&a->agents->later, &a->tell, agent_listen_on_tell, a);
 }
 
 void agent_tell_some(struct agent *a) {
     later_cancel(&a->tell);
-    on_tell(a);
+    agent_listen_on_tell(a);
 }
 
 void agent_catch_up(struct agent_listener *l) {
     for (struct notice *n = l->agent ? l->agent->notices : NULL; n; n = n->next) {
-        if (is_for(n, l) && prepare(l->agent, n))
-            tell(l, n);
+        if (is_for(n, l) && agent_listen_prepare(l->agent, n))
+            agent_listen_tell(l, n);
         if (!l->agent)
             return;
     }
@@ -234,12 +270,15 @@ static struct notice *put_down(struct agent *a, enum notice_kind kind,
     if (!a->listeners)
         return NULL;
     struct notice *n = xcalloc(1, sizeof(*n));
-    *n = (struct notice){.number = ++a->noticed, .kind = kind, .except = except};
+    *n = (struct notice){.number = ++a->noticed,
+                         .kind = kind,
+                         .except = except,
+                         .ticket = histories_submitted(a->agents->histories)};
     if (!a->notices)
         a->last_notice = &a->notices;
     *a->last_notice = n;
     a->last_notice = &n->next;
-    later_post(&a->agents->later, &a->tell, on_tell, a);
+    later_post(&a->agents->later, &a->tell, agent_listen_on_tell, a);
     return n;
 }
 
@@ -259,6 +298,8 @@ void agent_tell_end(struct agent *a, const struct agent_turn_end *end, bool ran)
         return;
     n->turn = xstrdup(end->turn);
     n->outcome = end->outcome;
+    n->retry_after_s = end->retry_after_s;
+    n->refusal = end->refusal;
     n->ran = ran;
     n->user_ids = json_incref((json_t *)(uintptr_t)end->user_ids);
     n->message = json_incref((json_t *)(uintptr_t)end->message);
@@ -266,14 +307,6 @@ void agent_tell_end(struct agent *a, const struct agent_turn_end *end, bool ran)
 
 void agent_tell_messages(struct agent *a, const struct agent_listener *except) {
     (void)put_down(a, NOTICE_MESSAGES, except);
-}
-
-static json_t *text_of_messages(struct agent *a) {
-    struct err err;
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, MESSAGES_MAX_BYTES);
-    return history_text(a->history, &b, &err) < 0 ? json_string("[]")
-                                                  : json_stringn_nocheck(b.data, b.len);
 }
 
 /* One text for all of them: a client must not make us hold a copy for each of its requests. */
@@ -284,6 +317,8 @@ void agent_keep_messages(struct agent *a) {
             continue;
         if (!text)
             text = text_of_messages(a);
+        if (!text)
+            text = json_string("[]");
         n->data = json_incref(text);
     }
 }
@@ -300,7 +335,7 @@ void agent_tell_clear(struct agent *a, const struct agent_listener *except) {
 
 void agent_tell_chunk(struct agent *a, const char *turn, size_t seq, const char *json, size_t len) {
     agent_tell_some(a);
-    if (!a->notices) {
+    if (!a->notices && histories_have_written(a->agents->histories, a->saved)) {
         TELL(a, if (!l->waiting && l->events->on_chunk)
                     l->events->on_chunk(l->ctx, turn, seq, json, len));
         return;
@@ -308,6 +343,7 @@ void agent_tell_chunk(struct agent *a, const char *turn, size_t seq, const char 
     struct notice *n = put_down(a, NOTICE_CHUNK, NULL);
     if (!n)
         return;
+    n->ticket = a->saved;
     n->turn = xstrdup(turn);
     n->seq = seq;
     n->has_text = true;

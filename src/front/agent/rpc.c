@@ -2,9 +2,10 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "front/agent/internal.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
 #include "front/tool/rows.h"
 
 #include <stdlib.h>
@@ -47,16 +48,16 @@ static void end_rpc(struct rpc *r, const char *result, size_t len, const json_t 
     free(r);
 }
 
-static void on_refused(void *ctx) {
+static void agent_rpc_on_refused(void *ctx) {
     struct rpc *r = ctx;
     end_rpc(r, NULL, 0, r->why);
 }
 
 /* Takes why. */
-static void refuse(struct rpc *r, json_t *why) {
+static void agent_rpc_refuse(struct rpc *r, json_t *why) {
     r->why = why;
     r->changes = false;
-    later_post(&r->agent->agents->later, &r->refused, on_refused, r);
+    later_post(&r->agent->agents->later, &r->refused, agent_rpc_on_refused, r);
 }
 
 void rpcs_end(struct agent *a) {
@@ -67,7 +68,7 @@ void rpcs_end(struct agent *a) {
             intake_cancel(r->reading);
         r->reading = NULL;
         if (!r->why)
-            refuse(r, json_string("the agent is gone"));
+            agent_rpc_refuse(r, json_string("the agent is gone"));
     }
 }
 
@@ -77,10 +78,10 @@ static void end_with(struct rpc *r, const char *result, size_t len, const json_t
     end_rpc(r, result, len, error);
     a->used_ms = clock_mono_ms();
     if (changed)
-        agent_sync(a, NULL);
+        agent_sync(a, false);
 }
 
-static void free_answer(void *ctx) {
+static void agent_rpc_free_answer(void *ctx) {
     struct rpc_answer *w = ctx;
     free(w->json);
     free(w->text);
@@ -88,41 +89,42 @@ static void free_answer(void *ctx) {
 }
 
 /* In any thread. */
-static void read_answer(void *ctx) {
+static void agent_rpc_read_answer(void *ctx) {
     struct rpc_answer *w = ctx;
     size_t all;
     size_t kept;
     w->text = rows_text(w->json, w->len, SIZE_MAX, &w->text_len, &all, &kept);
 }
 
-static void on_answer_read(void *ctx) {
+static void agent_rpc_on_answer_read(void *ctx) {
     struct rpc_answer *w = ctx;
     struct rpc *r = w->rpc;
     struct intake *intake = r->agent->agents->opt.intake;
     r->reading = NULL;
     end_with(r, w->text, w->text_len, NULL);
-    intake_dispose(intake, free_answer, w);
+    intake_dispose(intake, agent_rpc_free_answer, w);
 }
 
 /* A refusal is the answer's, not the call's, which was made. */
-static void read_apart(struct rpc *r, struct rpc_answer *w) {
+static void agent_rpc_read_apart(struct rpc *r, struct rpc_answer *w) {
     struct err err;
     r->reading = intake_start(r->agent->agents->opt.intake,
                               &(struct intake_ask){.owner = r->agent->owner,
                                                    .bytes = w->len,
-                                                   .work = read_answer,
-                                                   .on_done = on_answer_read,
-                                                   .free = free_answer,
+                                                   .work = agent_rpc_read_answer,
+                                                   .on_done = agent_rpc_on_answer_read,
+                                                   .free = agent_rpc_free_answer,
                                                    .ctx = w},
                               &err);
     if (r->reading)
         return;
-    free_answer(w);
+    agent_rpc_free_answer(w);
     _cleanup_(json) json_t *why = json_text(err.message);
     end_with(r, NULL, 0, why);
 }
 
-static void on_rpc_answer(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
+static void agent_rpc_on_answer(void *ctx, bool ok, const char *json, size_t len,
+                                const struct err *err) {
     struct rpc *r = ctx;
     _cleanup_(json) json_t *error = ok ? NULL : rows_error(json, len, err);
     r->op = NULL;
@@ -134,12 +136,12 @@ static void on_rpc_answer(void *ctx, bool ok, const char *json, size_t len, cons
     *w = (struct rpc_answer){.rpc = r, .json = xmalloc(len), .len = len};
     memcpy(w->json, json, len);
     if (r->agent->agents->opt.intake && len > LIMIT_READ_AT_ONCE_BYTES) {
-        read_apart(r, w);
+        agent_rpc_read_apart(r, w);
         return;
     }
-    read_answer(w);
+    agent_rpc_read_answer(w);
     end_with(r, w->text, w->text_len, NULL);
-    free_answer(w);
+    agent_rpc_free_answer(w);
 }
 
 /* Whether the agent has such a method at all: then it is one that clients may not call. */
@@ -153,9 +155,9 @@ static bool has_method(const struct agent_def *d, const char *method) {
 }
 
 static json_t *no_method(const struct agent_def *d, const char *method) {
-    size_t n = utf8_floor(method, strlen(method), 100);
-    return json_sprintf("Method %.*s %s", (int)n, method,
-                        has_method(d, method) ? "is not callable" : "does not exist");
+    _cleanup_(free) char *text = text_make(
+        "Method %.100s %s", method, has_method(d, method) ? "is not callable" : "does not exist");
+    return json_string(text);
 }
 
 void agent_rpc(struct agent *a, const char *method, const char *args, agent_rpc_done done,
@@ -171,23 +173,27 @@ void agent_rpc(struct agent *a, const char *method, const char *args, agent_rpc_
     *r = (struct rpc){.next = a->calls, .agent = a, .done = done, .ctx = ctx};
     a->calls = r;
     if (!b) {
-        refuse(r, no_method(a->def, method));
+        agent_rpc_refuse(r, no_method(a->def, method));
         return;
     }
     if (waiting >= RPC_MAX) {
-        refuse(r, json_sprintf("%d calls are under way already", RPC_MAX));
+        agent_rpc_refuse(r, json_sprintf("%d calls are under way already", RPC_MAX));
         return;
     }
     _cleanup_(free) char *dir = NULL;
     struct err err;
+    if (agents_check_open(a->agents, &err) < 0) {
+        agent_rpc_refuse(r, json_text(err.message));
+        return;
+    }
     struct facet_ref ref = agent_facet_ref(a, b->facet, &dir);
     r->changes = agent_facet_changes(b->facet, b->methods[0]);
     if (r->changes) {
         agent_use(a);
         agent_state_spoil(a);
     }
-    r->op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0], args, on_rpc_answer, r,
-                        &err);
+    r->op = facets_call(a->agents->opt.runner->facets, &ref, b->methods[0], args,
+                        agent_rpc_on_answer, r, &err);
     if (!r->op)
-        refuse(r, json_text(err.message));
+        agent_rpc_refuse(r, json_text(err.message));
 }

@@ -10,13 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 enum {
     FRAME_MAX_BYTES = 16 << 20,
     RESULT_MAX_BYTES = LIMIT_WS_QUEUE_BYTES - (64 << 10), /* with the rest of its frame */
     TURN_ID_MAX_BYTES = 128,
-    CHECK_MS = 1000, /* how long a revoked key may still hear what goes on */
     WS_POLICY = 1008,
     WS_TOO_BIG = 1009,
     WS_TRY_LATER = 1013,
@@ -30,10 +28,11 @@ struct agent_socket {
     bool ready_wait;
     struct agent_socket_gate gate;
     char key_id[ID_SIZE];
-    int64_t checked_ms;      /* when the key was last seen to be valid */
     bool shut;               /* nothing goes in or out any more */
     struct frame_in *frames; /* that wait, in their order: a thread reads the first */
     bool over;               /* the connection is gone, and its last frames are not handled */
+    bool state_unsent;       /* the client had not taken the last state when it was sent */
+    bool state_waits;        /* there is a newer one, to be sent when it has */
 };
 
 /* What a client said. */
@@ -54,40 +53,35 @@ struct frame_in {
     struct frame_read read;
 };
 
-static struct agent_socket *hold(struct agent_socket *s) {
+static struct agent_socket *agent_socket_hold(struct agent_socket *s) {
     s->holders++;
     return s;
 }
 
-static void release(struct agent_socket *s) {
+static void agent_socket_release(struct agent_socket *s) {
     if (--s->holders == 0)
         free(s);
 }
 
 /* --- who is there --- */
 
-static void shut(struct agent_socket *s, int code, const char *reason) {
+static void agent_socket_shut(struct agent_socket *s, int code, const char *reason) {
     s->shut = true;
     if (s->ws)
         http_ws_close(s->ws, code, reason);
 }
 
 /* ERR_RATE, or another error: then the socket is shut. */
-static int admit(struct agent_socket *s, bool counts, struct err *err) {
+static int agent_socket_admit(struct agent_socket *s, bool counts, struct err *err) {
     int rc = s->gate.admit(s->gate.ctx, s->key_id, counts, err);
     if (rc < 0 && rc != -(int)ERR_RATE)
-        shut(s, WS_POLICY, "the key is not valid any more");
-    else
-        s->checked_ms = clock_mono_ms();
+        agent_socket_shut(s, WS_POLICY, "the key is not valid any more");
     return rc;
 }
 
 /* --- frames to the client --- */
 
 static bool may_hear(struct agent_socket *s) {
-    struct err err;
-    if (s->ws && !s->shut && clock_mono_ms() - s->checked_ms >= CHECK_MS)
-        (void)admit(s, false, &err);
     return s->ws && !s->shut;
 }
 
@@ -110,16 +104,13 @@ static void send_tree(struct agent_socket *s, json_t *frame) {
 /* A large text is not copied to become a part of a frame. */
 static void send_around(struct agent_socket *s, const char *before, const char *json, size_t len,
                         const char *after) {
-    const struct iovec pieces[] = {{(char *)(uintptr_t)before, strlen(before)},
-                                   {(char *)(uintptr_t)json, len},
-                                   {(char *)(uintptr_t)after, strlen(after)}};
     if (may_hear(s))
-        (void)http_ws_send_pieces(s->ws, pieces, ARRAY_LEN(pieces), true);
+        (void)http_ws_send_around(s->ws, before, json, len, after);
 }
 
 /* A chunk of a turn: the chunk is a text inside the frame. */
-static void send_chunk(struct agent_socket *s, const char *turn, size_t seq, const char *json,
-                       size_t len, bool replay) {
+static void agent_socket_send_chunk(struct agent_socket *s, const char *turn, size_t seq,
+                                    const char *json, size_t len, bool replay) {
     struct buf b;
     buf_init(&b, FRAME_MAX_BYTES);
     struct json_writer w;
@@ -143,17 +134,19 @@ static void send_chunk(struct agent_socket *s, const char *turn, size_t seq, con
     send_buf(s, &b);
 }
 
-static void on_chunk(void *ctx, const char *turn, size_t seq, const char *json, size_t len) {
-    send_chunk(ctx, turn, seq, json, len, false);
+static void agent_socket_on_chunk(void *ctx, const char *turn, size_t seq, const char *json,
+                                  size_t len) {
+    agent_socket_send_chunk(ctx, turn, seq, json, len, false);
 }
 
-static void on_fail(void *ctx, const char *turn, const char *text, const json_t *user_ids) {
+static void agent_socket_on_fail(void *ctx, const char *turn, const char *text,
+                                 const json_t *user_ids) {
     send_tree(ctx, json_pack("{s:b,s:o,s:b,s:s,s:s,s:O?}", "error", 1, "body", json_text(text),
                              "done", 0, "id", turn, "type", "cf_agent_use_chat_response",
                              "messageIds", user_ids));
 }
 
-static void on_end(void *ctx, const struct agent_turn_end *end) {
+static void agent_socket_on_end(void *ctx, const struct agent_turn_end *end) {
     json_t *f = json_pack("{s:s,s:b,s:s,s:s}", "body", "", "done", 1, "id", end->turn, "type",
                           "cf_agent_use_chat_response");
     if (end->outcome)
@@ -163,49 +156,73 @@ static void on_end(void *ctx, const struct agent_turn_end *end) {
     send_tree(ctx, f);
 }
 
-static void on_messages(void *ctx, const char *json, size_t len) {
-    send_around(ctx, "{\"messages\":", json, len, ",\"type\":\"cf_agent_chat_messages\"}");
+static void agent_socket_on_messages(void *ctx, json_t *text) {
+    struct agent_socket *s = ctx;
+    if (may_hear(s))
+        (void)http_ws_send_shared(s->ws, "{\"messages\":", text,
+                                  ",\"type\":\"cf_agent_chat_messages\"}");
 }
 
-static void send_state(struct agent_socket *s, const char *json, size_t len) {
-    send_around(s, "{\"type\":\"cf_agent_state\",\"state\":", json, len, "}");
+static void send_state(struct agent_socket *s, json_t *text) {
+    s->state_waits = false;
+    if (may_hear(s))
+        (void)http_ws_send_shared(s->ws, "{\"type\":\"cf_agent_state\",\"state\":", text, "}");
+    s->state_unsent = s->ws && http_ws_queued(s->ws) > 0;
 }
 
-static void on_state(void *ctx, const char *json, size_t len) {
+static void agent_socket_on_state(void *ctx, json_t *text) {
     struct agent_socket *s = ctx;
     /* The first state comes in its place, after the identity. */
-    if (!s->ready_wait)
-        send_state(s, json, len);
+    if (s->ready_wait)
+        return;
+    /* A client that has not taken the last one gets what is newest when it has: states that nobody
+     * reads do not add up. */
+    if (s->state_unsent && s->ws && http_ws_want_drain(s->ws))
+        s->state_waits = true;
+    else
+        send_state(s, text);
 }
 
-static void on_clear(void *ctx) {
+static void agent_socket_on_drain(void *ctx, struct http_ws *ws) {
+    (void)ws;
+    struct agent_socket *s = ctx;
+    const json_t *state =
+        s->state_waits && agent_is_open(s->listener.agent) ? agent_state_for(&s->listener) : NULL;
+    if (state)
+        send_state(s, (json_t *)(uintptr_t)state);
+}
+
+static void agent_socket_on_clear(void *ctx) {
     send_tree(ctx, json_pack("{s:s}", "type", "cf_agent_chat_clear"));
 }
 
 /* The client comes again by itself, to a new instance. */
-static void on_gone(void *ctx) {
+static void agent_socket_on_gone(void *ctx) {
     struct agent_socket *s = ctx;
-    shut(s, WS_RESTART, "the agent was removed");
+    agent_socket_shut(s, WS_RESTART, "the agent was removed");
 }
 
 static const struct agent_events events = {
-    .on_chunk = on_chunk,
-    .on_fail = on_fail,
-    .on_end = on_end,
-    .on_messages = on_messages,
-    .on_state = on_state,
-    .on_clear = on_clear,
-    .on_gone = on_gone,
+    .on_chunk = agent_socket_on_chunk,
+    .on_fail = agent_socket_on_fail,
+    .on_end = agent_socket_on_end,
+    .on_messages = agent_socket_on_messages,
+    .on_state = agent_socket_on_state,
+    .on_clear = agent_socket_on_clear,
+    .on_gone = agent_socket_on_gone,
 };
 
 /* --- frames from the client --- */
 
-static const char *text_of(const json_t *f, const char *key) {
-    return json_string_value(json_object_get(f, key));
+/* NULL: it is not there, or no text, or one with a NUL. */
+static const char *agent_socket_text_of(const json_t *f, const char *key) {
+    const char *text = NULL;
+    (void)json_get_str(f, key, &text, NULL);
+    return text;
 }
 
 static const char *turn_id(const json_t *f) {
-    const char *id = text_of(f, "id");
+    const char *id = agent_socket_text_of(f, "id");
     return id && *id && strlen(id) <= TURN_ID_MAX_BYTES ? id : NULL;
 }
 
@@ -213,11 +230,11 @@ static void refuse_request(struct agent_socket *s, const json_t *f, const struct
     const char *id = turn_id(f);
     if (!id)
         return;
-    on_fail(s, id, err->message, NULL);
-    on_end(s, &(struct agent_turn_end){.turn = id, .outcome = "error"});
+    agent_socket_on_fail(s, id, err->message, NULL);
+    agent_socket_on_end(s, &(struct agent_turn_end){.turn = id, .outcome = "error"});
 }
 
-static void on_request(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_request(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
     const json_t *j = read->body;
     const char *id = turn_id(f);
@@ -225,7 +242,7 @@ static void on_request(struct agent_socket *s, const struct frame_read *read) {
     if (!id)
         return;
     int rc = j ? 0 : -(int)err.code;
-    const char *trigger = text_of(j, "trigger");
+    const char *trigger = agent_socket_text_of(j, "trigger");
     const char *model = NULL;
     if (rc == 0)
         rc = json_get_str(j, "model", &model, &err);
@@ -261,7 +278,8 @@ static void send_rpc_result(struct agent_socket *s, const json_t *id, const char
         send_around(s, before.data, result, len, ",\"success\":true,\"type\":\"rpc\"}");
 }
 
-static void on_rpc_done(void *ctx, const char *result, size_t len, const json_t *error) {
+static void agent_socket_on_rpc_done(void *ctx, const char *result, size_t len,
+                                     const json_t *error) {
     struct rpc_call *c = ctx;
     struct agent_socket *s = c->socket;
     _cleanup_(json) json_t *too_large =
@@ -274,7 +292,7 @@ static void on_rpc_done(void *ctx, const char *result, size_t len, const json_t 
         send_rpc_result(s, c->id, result, len);
     json_decref(c->id);
     free(c);
-    release(s);
+    agent_socket_release(s);
 }
 
 static void refuse_rpc(struct agent_socket *s, const json_t *f, const struct err *err) {
@@ -284,18 +302,19 @@ static void refuse_rpc(struct agent_socket *s, const json_t *f, const struct err
         send_rpc_error(s, id, text);
 }
 
-static void on_rpc(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_rpc(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
     json_t *id = json_object_get(f, "id");
-    const char *method = text_of(f, "method");
+    const char *method = agent_socket_text_of(f, "method");
     if (!json_is_string(id) || !method || !read->text)
         return;
     struct rpc_call *c = xmalloc(sizeof(*c));
-    *c = (struct rpc_call){.socket = hold(s), .id = json_incref(id)};
-    agent_rpc(s->listener.agent, method, json_string_value(read->text), on_rpc_done, c);
+    *c = (struct rpc_call){.socket = agent_socket_hold(s), .id = json_incref(id)};
+    agent_rpc(s->listener.agent, method, json_string_value(read->text), agent_socket_on_rpc_done,
+              c);
 }
 
-static void on_resume_request(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_resume_request(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
     const char *turn = agent_turn(s->listener.agent);
     json_t *answer =
@@ -311,9 +330,9 @@ static void on_resume_request(struct agent_socket *s, const struct frame_read *r
 
 /* Replays the running turn from its beginning; live chunks follow without a gap. A turn that is
  * over meanwhile has told its messages already. */
-static void on_resume_ack(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_resume_ack(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
-    const char *id = text_of(f, "id");
+    const char *id = agent_socket_text_of(f, "id");
     const char *turn = agent_turn(s->listener.agent);
     if (!id || (turn && strcmp(id, turn) != 0))
         return;
@@ -328,17 +347,17 @@ static void on_resume_ack(struct agent_socket *s, const struct frame_read *read)
         size_t len;
         size_t seq;
         const char *json = agent_chunk(s->listener.agent, i, &seq, &len);
-        send_chunk(s, turn, seq, json, len, true);
+        agent_socket_send_chunk(s, turn, seq, json, len, true);
     }
     send_tree(s, json_pack("{s:s,s:b,s:s,s:s,s:b,s:b}", "body", "", "done", 0, "id", turn, "type",
                            "cf_agent_use_chat_response", "replay", 1, "replayComplete", 1));
     s->listener.waiting = false;
 }
 
-static void on_cancel(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_cancel(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
-    if (text_of(f, "id"))
-        (void)agent_cancel(s->listener.agent, text_of(f, "id"));
+    if (agent_socket_text_of(f, "id"))
+        (void)agent_cancel(s->listener.agent, agent_socket_text_of(f, "id"));
 }
 
 static void refuse_state(struct agent_socket *s, const json_t *f, const struct err *err) {
@@ -347,19 +366,19 @@ static void refuse_state(struct agent_socket *s, const json_t *f, const struct e
                            json_text(err->message)));
 }
 
-static void on_set_state(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_set_state(struct agent_socket *s, const struct frame_read *read) {
     const json_t *f = read->tree;
     struct err err;
     if (agent_set_state(s->listener.agent, &s->listener, read->text, &err) < 0)
         refuse_state(s, f, &err);
 }
 
-static void on_set_messages(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_set_messages(struct agent_socket *s, const struct frame_read *read) {
     struct err err;
     (void)agent_set_messages(s->listener.agent, &s->listener, read->messages, &err);
 }
 
-static void on_clear_request(struct agent_socket *s, const struct frame_read *read) {
+static void agent_socket_on_clear_request(struct agent_socket *s, const struct frame_read *read) {
     (void)read;
     struct err err;
     (void)agent_clear(s->listener.agent, &s->listener, &err);
@@ -368,7 +387,7 @@ static void on_clear_request(struct agent_socket *s, const struct frame_read *re
 /* Frames that the protocol has no answer to: the client must not take them for done. */
 static void refuse_all(struct agent_socket *s, const json_t *f, const struct err *err) {
     (void)f;
-    shut(s, WS_TRY_LATER, err->message);
+    agent_socket_shut(s, WS_TRY_LATER, err->message);
 }
 
 static json_t *text_of_tree(const json_t *tree) {
@@ -379,8 +398,8 @@ static json_t *text_of_tree(const json_t *tree) {
 
 /* --- reading them: in any thread --- */
 
-static void read_request(struct frame_read *r) {
-    const char *body = text_of(json_object_get(r->tree, "init"), "body");
+static void agent_socket_read_request(struct frame_read *r) {
+    const char *body = agent_socket_text_of(json_object_get(r->tree, "init"), "body");
     if (!body)
         (void)err_set(&r->body_err, ERR_BAD_REQUEST, "the request has no body");
     else if (json_has_more_values(body, strlen(body), LIMIT_JSON_VALUES))
@@ -390,15 +409,15 @@ static void read_request(struct frame_read *r) {
         r->messages = uimessages_read(json_object_get(r->body, "messages"));
 }
 
-static void read_state(struct frame_read *r) {
+static void agent_socket_read_state(struct frame_read *r) {
     r->text = text_of_tree(json_object_get(r->tree, "state"));
 }
 
-static void read_messages(struct frame_read *r) {
+static void agent_socket_read_messages(struct frame_read *r) {
     r->messages = uimessages_read(json_object_get(r->tree, "messages"));
 }
 
-static void read_args(struct frame_read *r) {
+static void agent_socket_read_args(struct frame_read *r) {
     const json_t *args = json_object_get(r->tree, "args");
     r->text = json_is_array(args) ? text_of_tree(args) : NULL;
 }
@@ -410,18 +429,20 @@ static const struct frame_type {
     void (*refuse)(struct agent_socket *s, const json_t *f, const struct err *err);
     void (*read)(struct frame_read *r);
 } frame_types[] = {
-    {"cf_agent_use_chat_request", on_request, refuse_request, read_request},
-    {"cf_agent_chat_request_cancel", on_cancel, NULL, NULL},
-    {"cf_agent_state", on_set_state, refuse_state, read_state},
-    {"rpc", on_rpc, refuse_rpc, read_args},
-    {"cf_agent_chat_clear", on_clear_request, refuse_all, NULL},
-    {"cf_agent_chat_messages", on_set_messages, refuse_all, read_messages},
-    {"cf_agent_stream_resume_request", on_resume_request, NULL, NULL},
-    {"cf_agent_stream_resume_ack", on_resume_ack, NULL, NULL},
+    {"cf_agent_use_chat_request", agent_socket_on_request, refuse_request,
+     agent_socket_read_request},
+    {"cf_agent_chat_request_cancel", agent_socket_on_cancel, NULL, NULL},
+    {"cf_agent_state", agent_socket_on_set_state, refuse_state, agent_socket_read_state},
+    {"rpc", agent_socket_on_rpc, refuse_rpc, agent_socket_read_args},
+    {"cf_agent_chat_clear", agent_socket_on_clear_request, refuse_all, NULL},
+    {"cf_agent_chat_messages", agent_socket_on_set_messages, refuse_all,
+     agent_socket_read_messages},
+    {"cf_agent_stream_resume_request", agent_socket_on_resume_request, NULL, NULL},
+    {"cf_agent_stream_resume_ack", agent_socket_on_resume_ack, NULL, NULL},
 };
 
-static const struct frame_type *type_of(const json_t *f) {
-    const char *name = text_of(f, "type");
+static const struct frame_type *agent_socket_type_of(const json_t *f) {
+    const char *name = agent_socket_text_of(f, "type");
     for (size_t i = 0; name && i < ARRAY_LEN(frame_types); i++)
         if (strcmp(frame_types[i].name, name) == 0)
             return &frame_types[i];
@@ -433,7 +454,7 @@ static struct frame_read read_frame(const char *text, size_t len) {
     struct frame_read r = {.too_many = json_has_more_values(text, len, LIMIT_JSON_VALUES)};
     if (r.too_many || json_parse(text, len, "frame", &r.tree, NULL) < 0 || !json_is_object(r.tree))
         return r;
-    const struct frame_type *type = type_of(r.tree);
+    const struct frame_type *type = agent_socket_type_of(r.tree);
     if (type && type->read)
         type->read(&r);
     return r;
@@ -446,14 +467,14 @@ static void finish_read(struct frame_read *r) {
     json_decref(r->text);
 }
 
-static void on_frame(struct agent_socket *s, const struct frame_read *r) {
-    const struct frame_type *type = type_of(r->tree);
+static void agent_socket_on_frame(struct agent_socket *s, const struct frame_read *r) {
+    const struct frame_type *type = agent_socket_type_of(r->tree);
     struct err err;
     if (r->too_many)
-        shut(s, WS_TOO_BIG, "a frame has too many JSON values");
+        agent_socket_shut(s, WS_TOO_BIG, "a frame has too many JSON values");
     if (s->shut || !agent_is_open(s->listener.agent) || !type)
         return;
-    int rc = admit(s, type->refuse != NULL, &err);
+    int rc = agent_socket_admit(s, type->refuse != NULL, &err);
     if (rc == 0)
         type->handle(s, r);
     else if (!s->shut && type->refuse)
@@ -466,7 +487,7 @@ static void end_socket(struct agent_socket *s) {
     if (s->ready_wait && s->listener.agent)
         agent_cancel_ready(s->listener.agent, s);
     agent_unlisten(&s->listener);
-    release(s);
+    agent_socket_release(s);
 }
 
 /* In any thread. */
@@ -485,36 +506,36 @@ static void drop_frames(struct agent_socket *s) {
     }
 }
 
-static bool is_large(const struct frame_in *f) {
+static bool agent_socket_is_large(const struct frame_in *f) {
     return f->len > LIMIT_READ_AT_ONCE_BYTES;
 }
 
-static void go_on(struct agent_socket *s);
+static void agent_socket_go_on(struct agent_socket *s);
 
 /* The first one was read. */
-static void take_frame(struct agent_socket *s) {
+static void agent_socket_take_frame(struct agent_socket *s) {
     struct frame_in *f = s->frames;
-    on_frame(s, &f->read);
+    agent_socket_on_frame(s, &f->read);
     s->frames = f->next;
-    if (is_large(f))
+    if (agent_socket_is_large(f))
         intake_dispose(s->gate.intake, free_frame, f);
     else
         free_frame(f);
 }
 
-static void on_frame_read(void *ctx) {
+static void agent_socket_on_frame_read(void *ctx) {
     struct agent_socket *s = ((struct frame_in *)ctx)->socket;
-    take_frame(s);
-    go_on(s);
+    agent_socket_take_frame(s);
+    agent_socket_go_on(s);
 }
 
-static void on_work(void *ctx) {
+static void agent_socket_on_work(void *ctx) {
     struct frame_in *f = ctx;
     f->read = read_frame(f->text, f->len);
 }
 
 /* The server ends: nothing is read any more. */
-static void on_dropped(void *ctx) {
+static void agent_socket_on_dropped(void *ctx) {
     struct agent_socket *s = ((struct frame_in *)ctx)->socket;
     drop_frames(s);
     if (s->over)
@@ -522,19 +543,19 @@ static void on_dropped(void *ctx) {
 }
 
 /* Large ones are read beside the loop; those behind one wait for it. */
-static void go_on(struct agent_socket *s) {
-    while (s->frames && !is_large(s->frames)) {
+static void agent_socket_go_on(struct agent_socket *s) {
+    while (s->frames && !agent_socket_is_large(s->frames)) {
         s->frames->read = read_frame(s->frames->text, s->frames->len);
-        take_frame(s);
+        agent_socket_take_frame(s);
     }
     if (s->frames)
         (void)intake_start(s->gate.intake,
                            &(struct intake_ask){.owner = s->key_id,
                                                 .bytes = s->frames->len,
                                                 .waits = true,
-                                                .work = on_work,
-                                                .on_done = on_frame_read,
-                                                .free = on_dropped,
+                                                .work = agent_socket_on_work,
+                                                .on_done = agent_socket_on_frame_read,
+                                                .free = agent_socket_on_dropped,
                                                 .ctx = s->frames},
                            NULL);
     else if (s->over)
@@ -552,14 +573,15 @@ static void add_frame(struct agent_socket *s, struct http_ws *ws, size_t len) {
     *at = f;
 }
 
-static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
+static void agent_socket_on_message(void *ctx, struct http_ws *ws, const char *data, size_t len,
+                                    bool text) {
     struct agent_socket *s = ctx;
     if (!text || s->shut || !agent_is_open(s->listener.agent))
         return;
     bool wait = s->frames != NULL;
     if (!wait && len <= LIMIT_READ_AT_ONCE_BYTES) {
         struct frame_read r = read_frame(data, len);
-        on_frame(s, &r);
+        agent_socket_on_frame(s, &r);
         finish_read(&r);
         return;
     }
@@ -567,11 +589,11 @@ static void on_message(void *ctx, struct http_ws *ws, const char *data, size_t l
     if (wait)
         return;
     http_ws_pause(ws, true);
-    go_on(s);
+    agent_socket_go_on(s);
 }
 
 /* A turn that was asked for begins also if who asked has gone. */
-static void on_close(void *ctx, struct http_ws *ws, int code) {
+static void agent_socket_on_close(void *ctx, struct http_ws *ws, int code) {
     (void)ws;
     (void)code;
     struct agent_socket *s = ctx;
@@ -583,11 +605,11 @@ static void on_close(void *ctx, struct http_ws *ws, int code) {
 
 /* --- the beginning --- */
 
-static void greet(void *ctx) {
+static void agent_socket_greet(void *ctx) {
     struct agent_socket *s = ctx;
     s->ready_wait = false;
     const struct agent_def *d = agent_def(s->listener.agent);
-    const json_t *state = agent_state(s->listener.agent);
+    const json_t *state = agent_state_for(&s->listener);
     const char *turn = agent_turn(s->listener.agent);
     json_t *identity = json_pack("{s:s,s:s,s:s}", "type", "cf_agent_identity", "name",
                                  agent_name(s->listener.agent), "agent", d->type);
@@ -599,21 +621,21 @@ static void greet(void *ctx) {
         (void)json_object_set_new(identity, "stateFollows", json_true());
     send_tree(s, identity);
     if (state)
-        send_state(s, json_string_value(state), json_string_length(state));
+        send_state(s, (json_t *)(uintptr_t)state);
     send_tree(s, json_pack("{s:{s:[],s:[],s:{},s:[]},s:s}", "mcp", "prompts", "resources",
                            "servers", "tools", "type", "cf_agent_mcp_servers"));
 }
 
 void agent_socket_accept(struct http_req *req, struct agent *agent,
                          const struct agent_socket_gate *gate) {
-    static const struct http_ws_callbacks callbacks = {.on_message = on_message,
-                                                       .on_close = on_close};
+    static const struct http_ws_callbacks callbacks = {.on_message = agent_socket_on_message,
+                                                       .on_close = agent_socket_on_close,
+                                                       .on_drain = agent_socket_on_drain};
     struct agent_socket *s = xcalloc(1, sizeof(*s));
     s->listener = (struct agent_listener){.events = &events, .ctx = s};
     s->gate = *gate;
     (void)snprintf(s->key_id, sizeof(s->key_id), "%s", gate->key_id);
     s->gate.key_id = s->key_id;
-    s->checked_ms = clock_mono_ms();
     s->ws = http_ws_accept(req, NULL, &callbacks, s);
     if (!s->ws) {
         free(s);
@@ -622,5 +644,5 @@ void agent_socket_accept(struct http_req *req, struct agent *agent,
     s->holders = 1; /* until on_close */
     agent_listen(agent, &s->listener);
     s->ready_wait = true;
-    agent_when_ready(agent, greet, s);
+    agent_when_ready(agent, agent_socket_greet, s);
 }

@@ -3,8 +3,8 @@
  * state, rpc and chat. One per connection. */
 
 #include "front/agent/agent.h"
+#include "front/common/intake.h"
 #include "front/http/request.h"
-#include "front/intake.h"
 
 /* Who opened it is asked for again with what comes over it: a key may be revoked, or have had its
  * requests. */

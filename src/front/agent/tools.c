@@ -35,16 +35,16 @@ static int write_executions(struct agent *a, struct err *err) {
     return rc < 0 ? rc : end;
 }
 
-/* What the turn is over for has no better time to be written. */
-static void settle(struct agent *a) {
+/* The turn is over already: written now. */
+static void agent_tools_settle(struct agent *a) {
     struct err err;
     if (write_executions(a, &err) < 0)
         log_error("agent.execution", "error", err.message);
     executions_forget(a);
-    agent_sync(a, NULL);
+    agent_sync(a, false);
 }
 
-static void on_execution(void *ctx, const struct tool_execution *e) {
+static void agent_tools_on_execution(void *ctx, const struct tool_execution *e) {
     struct agent *a = ctx;
     struct execution *new = xmalloc(sizeof(*new));
     struct execution **at = &a->executions;
@@ -56,9 +56,9 @@ static void on_execution(void *ctx, const struct tool_execution *e) {
         at = &(*at)->next;
     *at = new;
     if (e->cancelled)
-        settle(a);
+        agent_tools_settle(a);
     else
-        a->executed = true;
+        turns_hold(a);
 }
 
 static void make_binding(struct agent *a, const struct agent_binding *b, struct env_item *item) {
@@ -109,7 +109,7 @@ struct tool_env *agent_tools(struct agent *a) {
                                     .facets = a->facets,
                                     .nfacets = a->def->nfacets,
                                     .result_bytes = all->opt.limits.tool_bytes,
-                                    .on_execution = on_execution,
+                                    .on_execution = agent_tools_on_execution,
                                     .ctx = a};
     return &a->tool_env;
 }

@@ -24,13 +24,17 @@ enum turn_state {
     TURN_WAITING, /* behind another */
     TURN_BEGUN,   /* recorded, with what it answers and its place in the history */
     TURN_RUNNING, /* its dialog does */
+    TURN_HELD,    /* the same; what it tells waits for the state that a program has led to */
+    TURN_ENDED,   /* the same, and its dialog has ended */
     TURN_OVER,
 };
 
 static const struct sm_state states[] = {
     [TURN_WAITING] = {"waiting", SM_TO(TURN_BEGUN) | SM_TO(TURN_OVER)},
     [TURN_BEGUN] = {"begun", SM_TO(TURN_RUNNING) | SM_TO(TURN_OVER)},
-    [TURN_RUNNING] = {"running", SM_TO(TURN_OVER)},
+    [TURN_RUNNING] = {"running", SM_TO(TURN_HELD) | SM_TO(TURN_OVER)},
+    [TURN_HELD] = {"held", SM_TO(TURN_RUNNING) | SM_TO(TURN_ENDED) | SM_TO(TURN_OVER)},
+    [TURN_ENDED] = {"ended", SM_TO(TURN_RUNNING) | SM_TO(TURN_OVER)},
     [TURN_OVER] = {"over", 0},
 };
 static const struct sm machine = {"turn", states, ARRAY_LEN(states)};
@@ -53,8 +57,10 @@ struct turn {
     char *said;              /* what it answers, the beginning of it */
     int64_t begun_ms;
     bool waited;
-    bool ended;            /* its dialog has, while what it told is held back... */
-    struct dialog_end end; /* ...in this way */
+    struct history_wait written; /* until what it answers is */
+    enum err_code refusal;       /* or this, if it cannot be */
+    bool ended;                  /* its dialog has, while what it told is held back... */
+    struct dialog_end end;       /* ...in this way */
 };
 
 /* The conversation of a turn, read by a thread. */
@@ -71,20 +77,21 @@ static void turn_move(struct turn *t, enum turn_state to) {
     t->state = sm_next(&machine, t->state, to);
 }
 
-static void free_tree(void *tree) {
+static void turn_free_tree(void *tree) {
     json_decref(tree);
 }
 
-static void free_turn(struct turn *t) {
+static void turn_free(struct turn *t) {
     if (t->reading) {
         t->reading->turn = NULL;
         intake_cancel(t->reading->item);
     }
+    history_wait_cancel(&t->written);
     dialog_destroy(t->dialog);
     chunks_destroy(t->chunks);
     json_decref(t->user_ids);
     if (t->is_large)
-        intake_dispose(t->agent->agents->opt.intake, free_tree, t->conversation);
+        intake_dispose(t->agent->agents->opt.intake, turn_free_tree, t->conversation);
     else
         json_decref(t->conversation);
     free(t->said);
@@ -95,7 +102,7 @@ static void free_turn(struct turn *t) {
 /* --- the stream, for those who join --- */
 
 const char *agent_turn(const struct agent *a) {
-    return a->turns && a->turns->state == TURN_RUNNING ? a->turns->id : NULL;
+    return a->turns && a->turns->state >= TURN_RUNNING ? a->turns->id : NULL;
 }
 
 size_t agent_chunk_count(const struct agent *a) {
@@ -111,32 +118,29 @@ const char *agent_chunk(const struct agent *a, size_t i, size_t *ret_seq, size_t
 static void end_turn(struct turn *t, const char *outcome, const char *error);
 
 /* By the id of its record, as every job is cancelled. */
-static void on_cancel(void *ctx) {
+static void turn_on_cancel(void *ctx) {
     end_turn(ctx, "aborted", NULL);
 }
 
 /* People tell turns apart by what was asked; whose it was is in the detail. */
-static char *make_title(const struct turn *t) {
+static char *turn_make_title(const struct turn *t) {
     const char *said = t->said ? t->said + strspn(t->said, " \t\r\n") : "";
     return *said ? xstrndup(said, utf8_floor(said, strcspn(said, "\r\n"), TITLE_BYTES))
                  : agent_title(t->agent);
 }
 
 /* One that cannot be recorded goes on; one too many for its key does not. */
-static int record_begin(struct turn *t, struct err *err) {
+static int turn_record_begin(struct turn *t, struct err *err) {
     struct agent *a = t->agent;
-    _cleanup_(free) char *title = make_title(t);
+    _cleanup_(free) char *title = turn_make_title(t);
     t->begun_ms = clock_mono_ms();
     _cleanup_(free) char *text =
         xasprintf("%lld %s", (long long)t->place, chunks_message_id(t->chunks));
-    int rc = job_begin(a->agents->opt.jobs,
-                       &(struct job_spec){.kind = "chat",
-                                          .owner = a->owner,
-                                          .title = title,
-                                          .untold = true,
-                                          .cancel = on_cancel,
-                                          .ctx = t},
-                       &t->job, err);
+    int rc = job_begin(
+        a->agents->opt.jobs,
+        &(struct job_spec){
+            .kind = "chat", .owner = a->owner, .title = title, .cancel = turn_on_cancel, .ctx = t},
+        &t->job, err);
     if (rc == -ERR_RATE)
         return rc;
     if (rc < 0 || history_set(a->history, "turn", text, err) < 0)
@@ -159,7 +163,7 @@ static json_t *record_detail(const struct turn *t) {
 }
 
 /* What the message tells of its turn, for whoever shows it. */
-static json_t *on_metadata(void *ctx) {
+static json_t *turn_on_metadata(void *ctx) {
     const struct turn *t = ctx;
     static const char *const keys[] = {"model", "tokens", "cost_usd"};
     char now[CLOCK_RFC3339_SIZE];
@@ -173,13 +177,23 @@ static json_t *on_metadata(void *ctx) {
     return m;
 }
 
-static void record_end(struct turn *t, const char *outcome, const char *error) {
+/* Why it was not let go on; 0: it was. */
+static enum err_code turn_refusal(const struct turn *t) {
+    return t->refusal                       ? t->refusal
+           : t->end.error.code == ERR_QUOTA ? ERR_QUOTA
+           : t->end.held_up                 ? ERR_RATE
+                                            : 0;
+}
+
+static void turn_record_end(struct turn *t, const char *outcome, const char *error) {
     _cleanup_(json) json_t *detail = record_detail(t);
     _cleanup_(free) char *text = json_dumps(detail, JSON_COMPACT);
     struct store_run_end end = {.status = error     ? "failed"
                                           : outcome ? "cancelled"
                                                     : "done",
-                                .error_code = error ? "model_error" : NULL,
+                                .error_code = !error            ? NULL
+                                              : turn_refusal(t) ? err_name(turn_refusal(t))
+                                                                : "model_error",
                                 .error_message = error,
                                 .detail = text,
                                 .detail_len = text ? strlen(text) : 0};
@@ -207,7 +221,7 @@ void turn_mark_cut(struct agent *a) {
     agent_state_spoil(a); /* its last execution may not be in the state */
     if (history_find(a->history, id, &text, &err) < 0)
         return;
-    _cleanup_(json) json_t *message = text ? json_loads(text, JSON_ALLOW_NUL, NULL) : NULL;
+    _cleanup_(json) json_t *message = text ? json_read_str(text) : NULL;
     if (!message)
         message = uimessage_new(id);
     chunks_settle(message);
@@ -236,12 +250,13 @@ static void close_turn(struct turn *t, const char *outcome, const json_t *error)
     bool whole = history_begin(a->history, &err) == 0;
     chunks_close(t->chunks, error, outcome != NULL);
     forget_turn(a);
+    history_make_durable(a->history);
     if (executions_write(a, &err) < 0)
         log_error("agent.execution", "error", err.message);
     executions_forget(a);
     if (whole && history_end(a->history, true, &err) < 0)
         log_error("agent.message", "error", err.message);
-    record_end(t, outcome, json_string_value(error));
+    turn_record_end(t, outcome, json_string_value(error));
 }
 
 /* outcome NULL: whole. error: for people. The work is stopped and the message closed when this
@@ -249,14 +264,15 @@ static void close_turn(struct turn *t, const char *outcome, const json_t *error)
 static void end_turn(struct turn *t, const char *outcome, const char *error) {
     struct agent *a = t->agent;
     bool begun = t->state != TURN_WAITING;
+    bool held = t->state == TURN_HELD || t->state == TURN_ENDED;
     _cleanup_(json) json_t *text = error ? json_text(error) : NULL;
     unlink_turn(t);
     turn_move(t, TURN_OVER);
     /* Who asked has not heard what was held back. */
-    const struct agent_listener *knows = begun && chunks_are_held(t->chunks) ? NULL : t->from;
+    const struct agent_listener *knows = held ? NULL : t->from;
     if (begun) {
         close_turn(t, outcome, text);
-        agent_sync_forget(a);
+        sync_forget_turn(&a->sync);
     }
     if (text)
         agent_tell_fail(a, t->id, text, t->user_ids);
@@ -265,10 +281,12 @@ static void end_turn(struct turn *t, const char *outcome, const char *error) {
                    &(struct agent_turn_end){.turn = t->id,
                                             .outcome = outcome,
                                             .user_ids = t->user_ids,
+                                            .retry_after_s = t->end.retry_after_s,
+                                            .refusal = turn_refusal(t),
                                             .message = begun ? chunks_message(t->chunks) : NULL},
                    begun);
     a->used_ms = clock_mono_ms();
-    free_turn(t);
+    turn_free(t);
     if (a->turns && !a->closing)
         later_post(&a->agents->later, &a->next_turn, start_first, a);
 }
@@ -297,24 +315,25 @@ void turns_forget_listener(struct agent *a, const struct agent_listener *l) {
 
 /* --- what its dialog tells --- */
 
-static void on_chunk(void *ctx, size_t seq, const char *json, size_t len) {
+static void turn_on_chunk(void *ctx, size_t seq, const char *json, size_t len) {
     const struct turn *t = ctx;
     agent_tell_chunk(t->agent, t->id, seq, json, len);
 }
 
-static void on_save(void *ctx, const json_t *message) {
+static void turn_on_save(void *ctx, const json_t *message) {
     struct turn *t = ctx;
     struct err err;
     if (history_put_at(t->agent->history, t->place, message, &err) < 0)
         log_error("agent.message", "error", err.message);
+    t->agent->saved = histories_submitted(t->agent->agents->histories);
 }
 
-static void on_full(void *ctx) {
+static void turn_on_full(void *ctx) {
     struct turn *t = ctx;
     dialog_cancel(t->dialog);
 }
 
-static void finish(struct turn *t, const struct dialog_end *end) {
+static void turn_finish(struct turn *t, const struct dialog_end *end) {
     bool failed = end->outcome == DIALOG_FAILED || end->outcome == DIALOG_BUDGET;
     const char *error = failed ? end->error.message : chunks_failure(t->chunks);
     if (end->outcome == DIALOG_FAILED)
@@ -322,44 +341,46 @@ static void finish(struct turn *t, const struct dialog_end *end) {
     end_turn(t, error ? "error" : NULL, error);
 }
 
-static void after_sync(struct agent *a) {
-    struct turn *t = a->turns;
-    if (!t || !t->chunks || a->sync_done)
-        return; /* another program has ended meanwhile: its state is read */
-    chunks_release(t->chunks);
-    if (t->ended)
-        finish(t, &t->end);
-}
-
 /* The state is told before the result of what may have changed it, as clients of the original see
  * it. The model does not wait for that. */
-static bool on_tool_done(void *ctx) {
-    const struct turn *t = ctx;
-    struct agent *a = t->agent;
-    if (!a->executed)
-        return false;
-    a->executed = false;
-    agent_sync(a, after_sync);
-    return true;
+void turns_hold(struct agent *a) {
+    struct turn *t = a->turns;
+    if (!t || (t->state != TURN_RUNNING && t->state != TURN_HELD))
+        return;
+    if (t->state == TURN_RUNNING)
+        turn_move(t, TURN_HELD);
+    chunks_hold(t->chunks);
+    agent_sync(a, true);
 }
 
-static void on_end(void *ctx, const struct dialog_end *end) {
+void turns_release(struct agent *a) {
+    struct turn *t = a->turns;
+    if (!t || (t->state != TURN_HELD && t->state != TURN_ENDED))
+        return;
+    bool ended = t->state == TURN_ENDED;
+    turn_move(t, TURN_RUNNING);
+    chunks_release(t->chunks);
+    if (ended)
+        turn_finish(t, &t->end);
+}
+
+static void turn_on_end(void *ctx, const struct dialog_end *end) {
     struct turn *t = ctx;
     t->end = *end;
-    t->ended = true;
     if (end->outcome == DIALOG_BUDGET) /* its time may be over */
-        chunks_release(t->chunks);
-    if (!chunks_are_held(t->chunks))
-        finish(t, &t->end);
+        turns_release(t->agent);
+    if (t->state == TURN_HELD)
+        turn_move(t, TURN_ENDED);
+    else
+        turn_finish(t, &t->end);
 }
 
 static const struct chunks_events events = {
-    .on_chunk = on_chunk,
-    .on_save = on_save,
-    .on_full = on_full,
-    .on_tool_done = on_tool_done,
-    .metadata = on_metadata,
-    .on_end = on_end,
+    .on_chunk = turn_on_chunk,
+    .on_save = turn_on_save,
+    .on_full = turn_on_full,
+    .metadata = turn_on_metadata,
+    .on_end = turn_on_end,
 };
 
 /* --- the beginning --- */
@@ -376,7 +397,7 @@ static int catch_up(struct turn *t, struct err *err) {
     return rc;
 }
 
-static void free_reading(void *ctx) {
+static void turn_free_reading(void *ctx) {
     struct excerpt_reading *r = ctx;
     if (r->turn)
         r->turn->reading = NULL;
@@ -386,16 +407,16 @@ static void free_reading(void *ctx) {
 }
 
 /* In the thread. */
-static void on_read(void *ctx) {
+static void turn_on_read(void *ctx) {
     struct excerpt_reading *r = ctx;
     r->conversation = excerpt_read(r->excerpt);
 }
 
-static void on_read_done(void *ctx) {
+static void turn_on_read_done(void *ctx) {
     struct excerpt_reading *r = ctx;
     struct turn *t = r->turn;
     t->conversation = steal_ptr(&r->conversation);
-    free_reading(r);
+    turn_free_reading(r);
     start_first(t->agent);
 }
 
@@ -415,9 +436,9 @@ static void read_excerpt(struct turn *t, struct excerpt *c) {
                            &(struct intake_ask){.owner = a->owner,
                                                 .bytes = excerpt_bytes(c),
                                                 .waits = true,
-                                                .work = on_read,
-                                                .on_done = on_read_done,
-                                                .free = free_reading,
+                                                .work = turn_on_read,
+                                                .on_done = turn_on_read_done,
+                                                .free = turn_free_reading,
                                                 .ctx = r},
                            NULL);
 }
@@ -436,6 +457,17 @@ static int fill_excerpt(const struct turn *t, struct uimessages *all, struct exc
     while (i > 0 && excerpt_take(c, &all->list[i - 1].json, all->list[i - 1].len))
         i--;
     return 0;
+}
+
+/* Nobody hears of a turn before the disk has what it answers. */
+static void turn_on_written(void *ctx, const struct err *err) {
+    struct turn *t = ctx;
+    if (!err) {
+        start_first(t->agent);
+        return;
+    }
+    t->refusal = err->code;
+    end_turn(t, "error", err->message);
 }
 
 /* What it answers is what is in the history now, not what comes while it waits for the loop. chat:
@@ -457,14 +489,17 @@ static int begin_turn(struct turn *t, const struct agent_chat *chat, struct err 
     if (rc == 0)
         rc = fill_excerpt(t, is_all ? chat->messages : NULL, excerpt, err);
     if (rc == 0)
-        rc = record_begin(t, err);
+        rc = turn_record_begin(t, err);
     int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
     rc = rc < 0 ? rc : end;
-    if (rc == 0)
-        read_excerpt(t, excerpt);
-    else
+    if (rc < 0) {
         excerpt_destroy(excerpt);
-    return rc;
+        return rc;
+    }
+    history_make_durable(a->history);
+    histories_after(a->agents->histories, &t->written, a->history, turn_on_written, t);
+    read_excerpt(t, excerpt);
+    return 0;
 }
 
 static struct dialog *start_dialog(struct turn *t) {
@@ -504,8 +539,8 @@ static void start_turn(struct turn *t) {
     const struct agent *a = t->agent;
     struct err err;
     int rc = t->state == TURN_WAITING ? begin_turn(t, NULL, &err) : 0;
-    if (rc == 0 && t->reading)
-        return; /* comes back when it was read */
+    if (rc == 0 && (t->reading || t->written.at))
+        return; /* comes back when it was read, and when it is written */
     if (rc == 0 && !*t->model.id)
         rc = models_find(a->agents->opt.models, usual_model(a), &t->model, &err);
     if (rc < 0) {
@@ -546,6 +581,7 @@ static int take_messages(struct agent *a, const struct agent_chat *chat, struct 
         return rc;
     bool is_all;
     rc = agent_take_messages(a, chat, &is_all, err);
+    history_make_durable(a->history);
     int end = history_end(a->history, rc == 0, rc == 0 ? err : NULL);
     return rc < 0 ? rc : end;
 }
@@ -566,13 +602,11 @@ int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err) {
     int rc = t->waited ? take_messages(a, ask->chat, err) : begin_turn(t, ask->chat, err);
     if (rc < 0) {
         if (t->job)
-            record_end(t, "error", err->message);
+            turn_record_end(t, "error", err->message);
         unlink_turn(t);
-        free_turn(t);
+        turn_free(t);
         return rc;
     }
-    if (!t->waited)
-        later_post(&a->agents->later, &a->next_turn, start_first, a);
     return 0;
 }
 

@@ -9,47 +9,60 @@
 
 enum { ID_MAX_BYTES = 200, SAID_BYTES = 4096, TEXT_FROM_BYTES = 4096 };
 
-static const char *str(const json_t *obj, const char *key) {
+static const char *uimessage_str(const json_t *obj, const char *key) {
     return json_string_value(json_object_get(obj, key));
 }
 
-static bool is(const json_t *obj, const char *key, const char *value) {
-    const char *v = str(obj, key);
+static bool uimessage_is(const json_t *obj, const char *key, const char *value) {
+    const char *v = uimessage_str(obj, key);
     return v && strcmp(v, value) == 0;
 }
 
 static bool is_tool_part(const json_t *part) {
-    const char *type = str(part, "type");
+    const char *type = uimessage_str(part, "type");
     return type && (strncmp(type, "tool-", 5) == 0 || strcmp(type, "dynamic-tool") == 0);
 }
 
 static const char *tool_name(const json_t *part) {
-    const char *name = str(part, "toolName");
-    return name ? name : str(part, "type") + 5;
+    const char *name = uimessage_str(part, "toolName");
+    return name ? name : uimessage_str(part, "type") + 5;
 }
 
 /* --- what clients send --- */
 
-static int check(const json_t *message, struct err *err) {
-    const char *id = str(message, "id");
+static int uimessage_check(const json_t *message, struct err *err) {
+    const char *id = NULL;
+    const char *role = NULL;
     const json_t *parts = json_object_get(message, "parts");
+    int rc = json_get_str(message, "id", &id, err);
+    if (rc == 0)
+        rc = json_get_str(message, "role", &role, err);
+    if (rc < 0)
+        return err_wrap(err, "a message");
     if (!id || !*id || strlen(id) > ID_MAX_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "a message needs an \"id\" of at most %d bytes",
                        ID_MAX_BYTES);
-    if (!is(message, "role", "user") && !is(message, "role", "assistant") &&
-        !is(message, "role", "system"))
+    if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0 &&
+                  strcmp(role, "system") != 0))
         return err_set(err, ERR_BAD_REQUEST, "a message's \"role\" is user, assistant or system");
     if (!json_is_array(parts))
         return err_set(err, ERR_BAD_REQUEST, "a message needs a list of \"parts\"");
+    size_t i;
+    const json_t *part;
+    json_array_foreach(parts, i, part) {
+        if (!uimessage_str(part, "type"))
+            return err_set(err, ERR_BAD_REQUEST,
+                           "each of a message's \"parts\" is an object with a \"type\"");
+    }
     return 0;
 }
 
 /* What a person said with it, the beginning of it; NULL: nothing. */
-static char *said(const json_t *message) {
+static char *uimessage_said(const json_t *message) {
     size_t i;
     const json_t *part;
     json_array_foreach(json_object_get(message, "parts"), i, part) {
-        const char *text = is(part, "type", "text") ? str(part, "text") : NULL;
+        const char *text = uimessage_is(part, "type", "text") ? uimessage_str(part, "text") : NULL;
         if (text && *text)
             return xstrndup(text, utf8_floor(text, strlen(text), SAID_BYTES));
     }
@@ -66,10 +79,11 @@ struct uimessages *uimessages_read(const json_t *list) {
     if (!json_is_array(list))
         (void)err_set(&m->err, ERR_BAD_REQUEST, "\"messages\" must be a list");
     json_array_foreach(list, i, one) {
-        if (check(one, &m->err) < 0)
+        if (uimessage_check(one, &m->err) < 0)
             break;
         struct uimessage *to = &m->list[m->count++];
-        *to = (struct uimessage){.id = xstrdup(str(one, "id")), .user = is(one, "role", "user")};
+        *to = (struct uimessage){.id = xstrdup(uimessage_str(one, "id")),
+                                 .user = uimessage_is(one, "role", "user")};
         to->json = json_dump_text(one, SIZE_MAX, &to->len);
         m->bytes += to->len;
         if (to->user)
@@ -78,7 +92,7 @@ struct uimessages *uimessages_read(const json_t *list) {
             (void)json_array_clear(m->user_ids);
         last = to->user ? one : last;
     }
-    m->said = said(last);
+    m->said = uimessage_said(last);
     return m;
 }
 
@@ -119,11 +133,11 @@ static json_t *user_content(const json_t *parts) {
     size_t i;
     const json_t *p;
     json_array_foreach(parts, i, p) {
-        const char *text = str(p, "text");
-        if (is(p, "type", "text") && text)
+        const char *text = uimessage_str(p, "text");
+        if (uimessage_is(p, "type", "text") && text)
             (void)json_array_append_new(
                 out, json_pack("{s:s,s:O}", "type", "text", "text", json_object_get(p, "text")));
-        else if (is(p, "type", "file"))
+        else if (uimessage_is(p, "type", "file"))
             (void)json_array_append_new(out, json_pack("{s:s,s:s}", "type", "text", "text",
                                                        "[a file that cannot be shown]"));
     }
@@ -139,15 +153,17 @@ static json_t *output_of(const json_t *part) {
     return len > TEXT_FROM_BYTES ? json_stringn_nocheck(text, len) : json_incref(output);
 }
 
-static json_t *result_of(const json_t *part) {
-    if (is(part, "state", "output-available"))
+static json_t *uimessage_result_of(const json_t *part) {
+    if (uimessage_is(part, "state", "output-available"))
         return json_pack("{s:s,s:O,s:s,s:o,s:b}", "type", "tool_result", "id",
                          json_object_get(part, "toolCallId"), "name", tool_name(part), "output",
                          output_of(part), "is_error", 0);
-    if (is(part, "state", "output-error"))
+    if (uimessage_is(part, "state", "output-error"))
         return json_pack("{s:s,s:O,s:s,s:s,s:b}", "type", "tool_result", "id",
                          json_object_get(part, "toolCallId"), "name", tool_name(part), "output",
-                         str(part, "errorText") ? str(part, "errorText") : "error", "is_error", 1);
+                         uimessage_str(part, "errorText") ? uimessage_str(part, "errorText")
+                                                          : "error",
+                         "is_error", 1);
     return NULL;
 }
 
@@ -171,26 +187,26 @@ static void add_assistant(json_t *out, const json_t *parts) {
     size_t i;
     json_t *p;
     json_array_foreach(parts, i, p) {
-        if (is(p, "type", "step-start")) {
+        if (uimessage_is(p, "type", "step-start")) {
             flush_step(out, &content, &results);
-        } else if (is(p, "type", "text")) {
+        } else if (uimessage_is(p, "type", "text")) {
             if (json_string_length(json_object_get(p, "text")) > 0)
                 (void)json_array_append_new(content, json_pack("{s:s,s:O}", "type", "text", "text",
                                                                json_object_get(p, "text")));
-        } else if (is(p, "type", "reasoning")) {
+        } else if (uimessage_is(p, "type", "reasoning")) {
             const json_t *own = json_object_get(json_object_get(p, "providerMetadata"), "cay");
             json_t *r =
                 json_pack("{s:s,s:O}", "type", "reasoning", "text", json_object_get(p, "text"));
             if (r && json_is_object(own))
                 (void)json_object_update_missing(r, (json_t *)(uintptr_t)own);
             (void)json_array_append_new(content, r);
-        } else if (is_tool_part(p) && str(p, "toolCallId") &&
+        } else if (is_tool_part(p) && uimessage_str(p, "toolCallId") &&
                    json_is_object(json_object_get(p, "input"))) {
             (void)json_array_append_new(content, json_pack("{s:s,s:O,s:s,s:O}", "type", "tool_call",
                                                            "id", json_object_get(p, "toolCallId"),
                                                            "name", tool_name(p), "input",
                                                            json_object_get(p, "input")));
-            json_t *r = result_of(p);
+            json_t *r = uimessage_result_of(p);
             if (r)
                 (void)json_array_append_new(results, r);
         }
@@ -210,10 +226,10 @@ json_t *uimessage_to_model(const json_t *list, bool cut) {
     const json_t *m;
     json_array_foreach(list, i, m) {
         const json_t *parts = json_object_get(m, "parts");
-        if (is(m, "role", "user"))
+        if (uimessage_is(m, "role", "user"))
             (void)json_array_append_new(
                 out, json_pack("{s:s,s:o}", "role", "user", "content", user_content(parts)));
-        else if (is(m, "role", "assistant"))
+        else if (uimessage_is(m, "role", "assistant"))
             add_assistant(out, parts);
     }
     return out;
@@ -249,14 +265,14 @@ void uimessage_add_content(json_t *message, const json_t *content) {
     size_t i;
     const json_t *c;
     json_array_foreach(content, i, c) {
-        if (is(c, "type", "reasoning")) {
+        if (uimessage_is(c, "type", "reasoning")) {
             add_reasoning(parts, c);
-        } else if (is(c, "type", "text")) {
+        } else if (uimessage_is(c, "type", "text")) {
             (void)json_array_append_new(parts,
                                         json_pack("{s:s,s:O,s:s}", "type", "text", "text",
                                                   json_object_get(c, "text"), "state", "done"));
-        } else if (is(c, "type", "tool_call")) {
-            _cleanup_(free) char *type = xasprintf("tool-%s", str(c, "name"));
+        } else if (uimessage_is(c, "type", "tool_call")) {
+            _cleanup_(free) char *type = xasprintf("tool-%s", uimessage_str(c, "name"));
             json_t *input = json_object_get(c, "input");
             (void)json_array_append_new(
                 parts,
@@ -278,7 +294,7 @@ void uimessage_set_output(json_t *message, const char *tool_call_id, const json_
     size_t i;
     json_t *p;
     json_array_foreach(parts_of(message), i, p) {
-        if (is(p, "toolCallId", tool_call_id))
+        if (uimessage_is(p, "toolCallId", tool_call_id))
             set_output(p, output, failed);
     }
 }
@@ -288,7 +304,7 @@ void uimessage_settle(json_t *message, const char *error) {
     size_t i;
     json_t *p;
     json_array_foreach(parts_of(message), i, p) {
-        if (is_tool_part(p) && is(p, "state", "input-available"))
+        if (is_tool_part(p) && uimessage_is(p, "state", "input-available"))
             set_output(p, text, true);
     }
 }
@@ -302,6 +318,6 @@ bool uimessage_is_empty(const json_t *message) {
     size_t i;
     const json_t *p;
     json_array_foreach(json_object_get(message, "parts"), i,
-                       p) if (!is(p, "type", "step-start")) return false;
+                       p) if (!uimessage_is(p, "type", "step-start")) return false;
     return true;
 }

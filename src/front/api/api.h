@@ -1,7 +1,7 @@
 #pragma once
 /* The endpoints: one thin file per family, each with one function that adds its routes. */
 
-#include "front/front.h"
+#include "front/server/front.h"
 
 void api_health_routes(struct front *f);
 void api_status_routes(struct front *f);
@@ -36,7 +36,6 @@ void api_keys_routes(struct front *f);
 struct api_wait {
     struct front *front;
     struct http_req *req; /* NULL: the client left */
-    size_t limit;         /* of the ask */
     char *text;           /* a copy of what the answer needs besides, or NULL */
     void (*respond)(struct api_wait *w, const struct ledger_answer *a);
 };
@@ -46,15 +45,13 @@ void api_ask(struct front *f, struct http_req *req, const struct ledger_ask *wha
 void api_ask_with(struct front *f, struct http_req *req, const struct ledger_ask *what,
                   const char *text,
                   void (*respond)(struct api_wait *w, const struct ledger_answer *a));
-/* A list in an answer that was asked for with one more than the page has, to see whether more
- * follow.
- */
+/* A page of a list in an answer. */
 struct api_page {
     const char *name;
-    size_t n; /* that the answer has */
+    size_t n;
+    const char *next; /* where the next page begins; "": there is none */
     size_t max_bytes;
     void (*write)(struct json_writer *j, const struct ledger_answer *a, size_t i);
-    const char *(*id)(const struct ledger_answer *a, size_t i);
 };
 void api_respond_page(struct api_wait *w, const struct ledger_answer *a,
                       const struct api_page *page);

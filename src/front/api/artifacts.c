@@ -25,7 +25,7 @@ static bool find_run(const struct front *f, struct http_req *req, char id[ID_SIZ
     return true;
 }
 
-static void on_artifact(void *ctx, const struct artifact *a) {
+static void api_artifacts_on_artifact(void *ctx, const struct artifact *a) {
     struct json_writer *w = ctx;
     char time[CLOCK_RFC3339_SIZE];
     json_writer_object_begin(w);
@@ -42,7 +42,7 @@ static void on_artifact(void *ctx, const struct artifact *a) {
     json_writer_object_end(w);
 }
 
-static void list(struct http_req *req, void *ctx) {
+static void api_artifacts_list(struct http_req *req, void *ctx) {
     const struct front *f = ctx;
     char id[ID_SIZE];
     struct err err;
@@ -55,7 +55,7 @@ static void list(struct http_req *req, void *ctx) {
     json_writer_object_begin(&w);
     json_writer_key(&w, "artifacts");
     json_writer_array_begin(&w);
-    int rc = artifact_list(f->store, id, on_artifact, &w, &err);
+    int rc = artifact_list(f->store, id, api_artifacts_on_artifact, &w, &err);
     json_writer_array_end(&w);
     json_writer_object_end(&w);
     if (rc == 0) {
@@ -75,19 +75,19 @@ struct sending {
     struct mirror_recall *recall; /* its file is being got back; the answer has not begun */
 };
 
-static void finish(struct sending *s) {
+static void api_artifacts_finish(struct sending *s) {
     mirror_recall_cancel(s->recall);
     artifact_close(s->reader);
     free(s);
 }
 
-static void on_gone(void *ctx) {
+static void api_artifacts_on_gone(void *ctx) {
     struct sending *s = ctx;
     if (s->recall)
         http_respond_empty(s->req, 499);
     else
         http_stream_end(s->req);
-    finish(s);
+    api_artifacts_finish(s);
 }
 
 /* As much as the client takes. */
@@ -95,12 +95,13 @@ static void send_more(void *ctx) {
     struct sending *s = ctx;
     char data[CHUNK_BYTES];
     struct err err;
-    ssize_t n;
+    ssize_t n = 0;
     bool room = true;
-    while (room && (n = artifact_read(s->reader, data, sizeof(data), &err)) > 0)
+    while (room && http_stream_has_body(s->req) &&
+           (n = artifact_read(s->reader, data, sizeof(data), &err)) > 0)
         room = http_stream_write(s->req, data, (size_t)n);
     if (!room)
-        return; /* it comes back */
+        return; /* it comes back, or the client is gone */
     http_req_on_gone(s->req, NULL, NULL);
     http_stream_on_drain(s->req, NULL, NULL);
     if (n < 0) {
@@ -111,10 +112,10 @@ static void send_more(void *ctx) {
     } else {
         http_stream_end(s->req);
     }
-    finish(s);
+    api_artifacts_finish(s);
 }
 
-static void begin(struct sending *s) {
+static void api_artifacts_begin(struct sending *s) {
     const struct artifact *a = artifact_of(s->reader);
     _cleanup_(free) char *name = xasprintf("attachment; filename=\"%s\"", a->name);
     http_res_header(s->req, "Content-Disposition", name);
@@ -124,13 +125,13 @@ static void begin(struct sending *s) {
     send_more(s);
 }
 
-static void fail(struct sending *s, const struct err *err) {
+static void api_artifacts_fail(struct sending *s, const struct err *err) {
     http_req_on_gone(s->req, NULL, NULL);
     http_respond_err(s->req, err);
-    finish(s);
+    api_artifacts_finish(s);
 }
 
-static void on_back(void *ctx, const struct err *err) {
+static void api_artifacts_on_back(void *ctx, const struct err *err) {
     struct sending *s = ctx;
     struct err gone;
     s->recall = NULL;
@@ -139,20 +140,20 @@ static void on_back(void *ctx, const struct err *err) {
         err = &gone;
     }
     if (err)
-        fail(s, err);
+        api_artifacts_fail(s, err);
     else
-        begin(s);
+        api_artifacts_begin(s);
 }
 
 /* Its file is lost: it is got from the bucket, if there is one. */
-static int recall(struct sending *s, struct err *err) {
+static int api_artifacts_recall(struct sending *s, struct err *err) {
     const struct artifact *a = artifact_of(s->reader);
     if (!s->mirror)
         return err_set(err, ERR_IO, "the file of the artifact \"%s\" is gone", a->name);
-    return mirror_recall(s->mirror, a->hash, a->bytes, on_back, s, &s->recall, err);
+    return mirror_recall(s->mirror, a->hash, a->bytes, api_artifacts_on_back, s, &s->recall, err);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void api_artifacts_get(struct http_req *req, void *ctx) {
     const struct front *f = ctx;
     char id[ID_SIZE];
     struct err err;
@@ -175,22 +176,22 @@ static void get(struct http_req *req, void *ctx) {
     }
     struct sending *s = xcalloc(1, sizeof(*s));
     *s = (struct sending){.req = req, .mirror = f->mirror, .reader = reader};
-    http_req_on_gone(req, on_gone, s);
+    http_req_on_gone(req, api_artifacts_on_gone, s);
     if (artifact_find_file(reader))
-        begin(s);
-    else if (recall(s, &err) < 0)
-        fail(s, &err);
+        api_artifacts_begin(s);
+    else if (api_artifacts_recall(s, &err) < 0)
+        api_artifacts_fail(s, &err);
 }
 
 void api_artifacts_routes(struct front *f) {
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/runs/{id}/artifacts",
-                                                    .handler = list,
+                                                    .handler = api_artifacts_list,
                                                     .ctx = f,
                                                     .flags = FRONT_ROUTE_READ});
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/runs/{id}/artifacts/{name}",
-                                                    .handler = get,
+                                                    .handler = api_artifacts_get,
                                                     .ctx = f,
                                                     .flags = FRONT_ROUTE_READ});
 }

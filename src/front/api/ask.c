@@ -6,13 +6,13 @@
 
 /* One ask of the ledger, one answer to the client. */
 
-static void on_gone(void *ctx) {
+static void api_ask_on_gone(void *ctx) {
     struct api_wait *w = ctx;
     http_respond_empty(w->req, 499);
     w->req = NULL;
 }
 
-static void on_answer(void *ctx, const struct ledger_answer *a) {
+static void api_ask_on_answer(void *ctx, const struct ledger_answer *a) {
     struct api_wait *w = ctx;
     if (w->req && a->err.code == ERR_UNAVAILABLE)
         http_res_header(w->req, "Retry-After", "5");
@@ -28,13 +28,10 @@ void api_ask_with(struct front *f, struct http_req *req, const struct ledger_ask
                   const char *text,
                   void (*respond)(struct api_wait *w, const struct ledger_answer *a)) {
     struct api_wait *w = xcalloc(1, sizeof(*w));
-    *w = (struct api_wait){.front = f,
-                           .req = req,
-                           .limit = what->limit,
-                           .text = text ? xstrdup(text) : NULL,
-                           .respond = respond};
-    http_req_on_gone(req, on_gone, w);
-    ledger_call(f->ledger, what, on_answer, w);
+    *w = (struct api_wait){
+        .front = f, .req = req, .text = text ? xstrdup(text) : NULL, .respond = respond};
+    http_req_on_gone(req, api_ask_on_gone, w);
+    ledger_call(f->ledger, what, api_ask_on_answer, w);
 }
 
 void api_ask(struct front *f, struct http_req *req, const struct ledger_ask *what,
@@ -46,7 +43,6 @@ void api_respond_page(struct api_wait *w, const struct ledger_answer *a,
                       const struct api_page *page) {
     struct buf b;
     struct json_writer j;
-    size_t n = MIN(page->n, w->limit - 1);
     if (!w->req)
         return;
     buf_init(&b, page->max_bytes);
@@ -54,11 +50,11 @@ void api_respond_page(struct api_wait *w, const struct ledger_answer *a,
     json_writer_object_begin(&j);
     json_writer_key(&j, page->name);
     json_writer_array_begin(&j);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < page->n; i++)
         page->write(&j, a, i);
     json_writer_array_end(&j);
     json_writer_key(&j, "next_cursor");
-    json_writer_str(&j, page->n > n ? page->id(a, n - 1) : NULL);
+    json_writer_str(&j, *page->next ? page->next : NULL);
     json_writer_object_end(&j);
     http_respond_buf(w->req, 200, "application/json", &b);
 }

@@ -8,21 +8,23 @@
 /* POST /v1/code: an agent works in a sandbox. With Accept: text/event-stream its events come as
  * they happen; otherwise the record, when it has ended. */
 
-static void start(struct http_req *req, void *ctx) {
+static void api_code_start(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     char id[ID_SIZE];
     _cleanup_(json) json_t *body = NULL;
     const struct identity *who = front_identity(req);
-    _cleanup_(json) json_t *grants = sandbox_grants(who);
+    _cleanup_(json) json_t *grants = key_grants(who);
+    struct code_request r;
     int rc = http_req_json(req, &body, &err);
+    if (rc == 0)
+        rc = code_request_read(body, &r, &err);
     if (rc == 0)
         rc = code_start(f->codes,
                         &(struct code_ask){.owner = who ? who->key_id : "",
                                            .scope = front_scope(req),
-                                           .grants = grants,
-                                           .body = body},
-                        id, &err);
+                                           .grants = grants},
+                        &r, id, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
@@ -48,7 +50,7 @@ void api_code_routes(struct front *f) {
                                                     .flags = FRONT_ROUTE_READ});
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/code",
-                                                    .handler = start,
+                                                    .handler = api_code_start,
                                                     .ctx = f,
                                                     .reader = &api_reader_files,
                                                     .body_bytes = (size_t)24 << 20});

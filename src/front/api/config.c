@@ -1,8 +1,8 @@
 #include "base/cleanup.h"
 #include "front/api/api.h"
-#include "front/reload.h"
+#include "front/server/reload.h"
 
-static void reload(struct http_req *req, void *ctx) {
+static void api_config_reload(struct http_req *req, void *ctx) {
     const struct front *f = ctx;
     struct err err;
     _cleanup_(json) json_t *report = NULL;
@@ -15,7 +15,7 @@ static void reload(struct http_req *req, void *ctx) {
 void api_config_routes(struct front *f) {
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/config/reload",
-                                                    .handler = reload,
+                                                    .handler = api_config_reload,
                                                     .ctx = f,
                                                     .flags = FRONT_ROUTE_ADMIN});
 }

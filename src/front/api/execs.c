@@ -6,8 +6,8 @@
 #include "base/utf8.h"
 #include "front/api/api.h"
 #include "front/api/sandbox.h"
-#include "front/guard.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
+#include "front/server/guard.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +18,6 @@
 enum {
     CHUNK = 32768,
     INLINE_BYTES = 1 << 20, /* of each stream, in an answer that has all in one */
-    KEY_CHECK_MS = 1000,
     WS_HIGH_BYTES = 256 * 1024,
     RESIZE_MAX_BYTES = 1024, /* of the message of a terminal that has another size */
     SHOWN_BYTES = 4 << 20,   /* of a command with the longest words, each byte escaped */
@@ -33,15 +32,13 @@ struct exec_watch {
     struct http_req *req; /* or */
     struct http_ws *ws;
     struct front *front;
-    char key_id[ID_SIZE]; /* of who opened it */
-    int64_t checked_ms;   /* when that was last seen to be valid */
     struct exec_cursor cursor;
     bool events; /* else: waits for the end */
     bool full;   /* wait for on_drain */
     bool started_told;
 };
 
-static void free_watch(struct exec_watch *w) {
+static void api_execs_free_watch(struct exec_watch *w) {
     exec_unfollow(w->exec, &w->follower);
     exec_unref(w->exec);
     free(w);
@@ -55,7 +52,7 @@ static bool send_json(struct http_req *req, const char *event, const json_t *j) 
 }
 
 /* What is no text goes as base 64. */
-static bool send_chunk(struct http_req *req, const struct exec_chunk *c) {
+static bool api_execs_send_chunk(struct http_req *req, const struct exec_chunk *c) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, c->len * 6 + 256);
     struct json_writer j;
@@ -76,7 +73,8 @@ static bool send_chunk(struct http_req *req, const struct exec_chunk *c) {
     return http_sse_send(req, c->stream == EXEC_STDOUT ? "stdout" : "stderr", NULL, b.data, b.len);
 }
 
-/* Everything that is there, until the client's pipe is full. */
+/* Everything that is there, until the client's pipe is full. The answer to a HEAD has no pipe that
+ * fills: nothing is read for it. */
 static void send_output(struct exec_watch *w) {
     struct exec_chunk chunk;
     if (!w->started_told) {
@@ -84,8 +82,8 @@ static void send_output(struct exec_watch *w) {
         w->started_told = true;
         w->full = !send_json(w->req, "started", j);
     }
-    while (!w->full && exec_next(w->exec, &w->cursor, &chunk))
-        w->full = !send_chunk(w->req, &chunk);
+    while (!w->full && http_stream_has_body(w->req) && exec_next(w->exec, &w->cursor, &chunk))
+        w->full = !api_execs_send_chunk(w->req, &chunk);
 }
 
 static void pump_events(struct exec_watch *w) {
@@ -98,7 +96,7 @@ static void pump_events(struct exec_watch *w) {
     http_stream_on_drain(req, NULL, NULL);
     (void)send_json(req, "exit", o);
     http_stream_end(req);
-    free_watch(w);
+    api_execs_free_watch(w);
 }
 
 /* The whole command in one answer. Output of megabytes, each byte of which may be six in JSON, is
@@ -112,7 +110,7 @@ struct exec_answer {
     size_t len[3];
 };
 
-static void free_answer(void *ctx) {
+static void api_execs_free_answer(void *ctx) {
     struct exec_answer *a = ctx;
     for (int i = EXEC_STDOUT; i <= EXEC_STDERR; i++)
         free(a->data[i]);
@@ -127,7 +125,7 @@ static void read_stream(struct exec_answer *a, struct exec *e, int stream) {
     a->len[stream] = n > 0 ? (size_t)n : 0;
 }
 
-static void write_answer(void *ctx) {
+static void api_execs_write_answer(void *ctx) {
     struct exec_answer *a = ctx;
     for (int i = EXEC_STDOUT; i <= EXEC_STDERR; i++) {
         json_writer_key(&a->json, i == EXEC_STDOUT ? "stdout" : "stderr");
@@ -136,13 +134,13 @@ static void write_answer(void *ctx) {
     json_writer_object_end(&a->json);
 }
 
-static void on_answer_written(void *ctx) {
+static void api_execs_on_answer_written(void *ctx) {
     struct exec_answer *a = ctx;
     http_respond_buf(a->req, 200, "application/json", &a->out);
-    free_answer(a);
+    api_execs_free_answer(a);
 }
 
-static void on_answer_gone(void *ctx) {
+static void api_execs_on_answer_gone(void *ctx) {
     struct exec_answer *a = ctx;
     http_respond_empty(a->req, 499);
     intake_cancel(a->item);
@@ -168,94 +166,101 @@ static struct exec_answer *begin_answer(struct http_req *req, struct exec *e) {
     return a;
 }
 
-static void answer(struct exec_watch *w) {
+static void api_execs_answer(struct exec_watch *w) {
     struct exec_answer *a = begin_answer(w->req, w->exec);
     size_t bytes = a->len[EXEC_STDOUT] + a->len[EXEC_STDERR];
     struct intake *intake = w->front->intake;
     const struct identity *who = front_identity(w->req);
     http_req_on_gone(a->req, NULL, NULL);
-    free_watch(w);
+    api_execs_free_watch(w);
     if (bytes <= LIMIT_READ_AT_ONCE_BYTES) {
-        write_answer(a);
-        on_answer_written(a);
+        api_execs_write_answer(a);
+        api_execs_on_answer_written(a);
         return;
     }
-    http_req_on_gone(a->req, on_answer_gone, a);
+    http_req_on_gone(a->req, api_execs_on_answer_gone, a);
     a->item = intake_start(intake,
                            &(struct intake_ask){.owner = who ? who->key_id : "",
                                                 .bytes = bytes,
                                                 .waits = true, /* one for each request */
-                                                .work = write_answer,
-                                                .on_done = on_answer_written,
-                                                .free = free_answer,
+                                                .work = api_execs_write_answer,
+                                                .on_done = api_execs_on_answer_written,
+                                                .free = api_execs_free_answer,
                                                 .ctx = a},
                            NULL);
 }
 
-static void on_change(void *ctx) {
+static void api_execs_on_change(void *ctx) {
     struct exec_watch *w = ctx;
     if (w->events && !w->full)
         pump_events(w);
     else if (!w->events && exec_has_ended(w->exec))
-        answer(w);
+        api_execs_answer(w);
 }
 
-static void on_drain(void *ctx) {
+static void api_execs_on_drain(void *ctx) {
     struct exec_watch *w = ctx;
     w->full = false;
-    on_change(w);
+    api_execs_on_change(w);
 }
 
-static void on_gone(void *ctx) {
+static void api_execs_on_gone(void *ctx) {
     struct exec_watch *w = ctx;
     if (w->events)
         http_stream_end(w->req);
     else
         http_respond_empty(w->req, 499);
-    free_watch(w);
+    api_execs_free_watch(w);
 }
 
 /* Takes the reference. */
 static void watch_start(struct front *f, struct http_req *req, struct exec *e,
                         const uint64_t offsets[3], bool events) {
     struct exec_watch *w = xcalloc(1, sizeof(*w));
-    *w = (struct exec_watch){.follower = {.on_change = on_change, .ctx = w},
+    *w = (struct exec_watch){.follower = {.on_change = api_execs_on_change, .ctx = w},
                              .exec = e,
                              .req = req,
                              .front = f,
                              .cursor = {.offsets = {0, offsets[1], offsets[2]}},
                              .events = events};
     exec_follow(e, &w->follower);
-    http_req_on_gone(req, on_gone, w);
+    http_req_on_gone(req, api_execs_on_gone, w);
     if (events) {
-        http_res_header(req, "Cache-Control", "no-store");
-        http_stream_on_drain(req, on_drain, w);
-        http_stream_begin(req, 200, "text/event-stream");
+        http_stream_on_drain(req, api_execs_on_drain, w);
+        http_sse_begin(req);
     }
-    on_change(w);
+    api_execs_on_change(w);
 }
 
 /* --- endpoints --- */
 
-static void start(struct http_req *req, void *ctx) {
+static void api_execs_start(struct http_req *req, void *ctx) {
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     if (!s)
         return;
     _cleanup_(json) json_t *body = NULL;
+    struct exec_request r = {0};
     struct exec *e = NULL;
     bool events = http_req_accepts(req, "text/event-stream");
     int rc = api_body(req, &body, &err);
-    bool background = json_is_true(json_object_get(body, "background"));
-    if (rc < 0 || exec_start(s, body, !events && !background, &e, &err) < 0) {
+    if (rc == 0)
+        rc = exec_request_read(body, &r, &err);
+    r.brief = !events && !r.background;
+    if (rc == 0)
+        rc = exec_start(s, &r, &e, &err);
+    exec_request_finish(&r);
+    if (rc < 0) {
         api_fail(req, &err);
         return;
     }
-    exec_prune(s->all, s->id);
+    exec_prune(s);
     static const uint64_t begin[3];
+    if (events || r.background)
+        http_hold(req); /* it names the command */
     if (events) {
         watch_start(ctx, req, e, begin, true);
-    } else if (background) {
+    } else if (r.background) {
         _cleanup_(json) json_t *o = exec_show(e);
         exec_unref(e);
         http_respond_json(req, 202, o);
@@ -264,11 +269,11 @@ static void start(struct http_req *req, void *ctx) {
     }
 }
 
-static json_t *show_record(const struct front *f, const struct store_record *r) {
+static json_t *api_execs_show_record(const struct front *f, const struct store_record *r) {
     struct exec *e = NULL;
     struct err err;
     /* A living one knows more than its record, an interrupted one's files too. */
-    if (r->ended_ms == 0 || strcmp(r->status, "interrupted") == 0) {
+    if (r->ended_ms == 0 || exec_record_state(r) == EXEC_INTERRUPTED) {
         if (exec_open(f->sandboxes, r->parent, r->id, (struct store_scope){.all = true}, &e,
                       &err) == 0) {
             json_t *o = exec_show(e);
@@ -279,7 +284,7 @@ static json_t *show_record(const struct front *f, const struct store_record *r) 
     return exec_show_record(r);
 }
 
-static void list(struct http_req *req, void *ctx) {
+static void api_execs_list(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     _cleanup_(json) json_t *known = NULL;
@@ -287,10 +292,10 @@ static void list(struct http_req *req, void *ctx) {
     if (sandboxes_show(f->sandboxes, id, front_scope(req), &known, &err) < 0)
         http_respond_err(req, &err);
     else
-        api_records(req, f, "exec", "exec", "execs", id, show_record);
+        api_records(req, f, "exec", "exec", "execs", id, api_execs_show_record);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void api_execs_get(struct http_req *req, void *ctx) {
     struct exec *e = api_exec(req, ctx);
     if (!e)
         return;
@@ -299,7 +304,7 @@ static void get(struct http_req *req, void *ctx) {
     http_respond_json(req, 200, o);
 }
 
-static void output(struct http_req *req, void *ctx) {
+static void api_execs_output(struct http_req *req, void *ctx) {
     struct err err;
     uint64_t offsets[3] = {0};
     struct exec *e = api_exec(req, ctx);
@@ -327,7 +332,7 @@ static void free_copy(struct copy *c) {
     free(c);
 }
 
-static void on_copy_gone(void *ctx) {
+static void api_execs_on_copy_gone(void *ctx) {
     struct copy *c = ctx;
     http_stream_end(c->req);
     free_copy(c);
@@ -336,6 +341,8 @@ static void on_copy_gone(void *ctx) {
 static void copy_on(void *ctx) {
     static char chunk[65536];
     struct copy *c = ctx;
+    if (!http_stream_has_body(c->req))
+        c->at = c->end;
     while (c->at < c->end) {
         ssize_t n = exec_read(c->exec, c->stream, c->at, chunk,
                               (size_t)MIN((uint64_t)sizeof(chunk), c->end - c->at));
@@ -343,7 +350,7 @@ static void copy_on(void *ctx) {
             break;
         c->at += (uint64_t)n;
         if (!http_stream_write(c->req, chunk, (size_t)n) && c->at < c->end)
-            return; /* goes on in on_drain */
+            return; /* goes on in on_drain, unless the client is gone */
     }
     http_req_on_gone(c->req, NULL, NULL);
     http_stream_on_drain(c->req, NULL, NULL);
@@ -354,7 +361,7 @@ static void copy_on(void *ctx) {
     free_copy(c);
 }
 
-static void raw(struct http_req *req, struct front *f, int stream) {
+static void api_execs_raw(struct http_req *req, struct front *f, int stream) {
     struct err err;
     uint64_t offset = 0;
     struct exec *e = api_exec(req, f);
@@ -371,7 +378,7 @@ static void raw(struct http_req *req, struct front *f, int stream) {
                        .stream = stream,
                        .at = MAX(offset, e->first[stream]),
                        .end = e->sizes[stream]};
-    http_req_on_gone(req, on_copy_gone, c);
+    http_req_on_gone(req, api_execs_on_copy_gone, c);
     http_stream_on_drain(req, copy_on, c);
     http_res_header(req, "Cache-Control", "no-store");
     http_stream_begin(req, 200, "application/octet-stream");
@@ -379,11 +386,11 @@ static void raw(struct http_req *req, struct front *f, int stream) {
 }
 
 static void raw_stdout(struct http_req *req, void *ctx) {
-    raw(req, ctx, EXEC_STDOUT);
+    api_execs_raw(req, ctx, EXEC_STDOUT);
 }
 
 static void raw_stderr(struct http_req *req, void *ctx) {
-    raw(req, ctx, EXEC_STDERR);
+    api_execs_raw(req, ctx, EXEC_STDERR);
 }
 
 /* A command that runs, in a sandbox that can answer; else the request is answered. */
@@ -407,12 +414,12 @@ struct input {
     bool eof;
 };
 
-static void on_room(void *ctx) {
+static void api_execs_on_room(void *ctx) {
     struct input *i = ctx;
     http_req_body_resume(i->req);
 }
 
-static void on_input_failed(void *ctx, const struct err *err) {
+static void api_execs_on_input_failed(void *ctx, const struct err *err) {
     struct input *i = ctx;
     http_req_on_gone(i->req, NULL, NULL);
     http_req_on_body(i->req, NULL, NULL, NULL);
@@ -420,13 +427,13 @@ static void on_input_failed(void *ctx, const struct err *err) {
     free(i);
 }
 
-static void on_input_data(void *ctx, const char *data, size_t len) {
+static void api_execs_on_input_data(void *ctx, const char *data, size_t len) {
     struct input *i = ctx;
     if (!exec_input_write(i->input, data, len))
         http_req_body_pause(i->req);
 }
 
-static void on_input_end(void *ctx) {
+static void api_execs_on_input_end(void *ctx) {
     struct input *i = ctx;
     if (!exec_input_is_open(i->input))
         return; /* on_input_failed answers */
@@ -436,7 +443,7 @@ static void on_input_end(void *ctx) {
     free(i);
 }
 
-static void on_input_gone(void *ctx) {
+static void api_execs_on_input_gone(void *ctx) {
     struct input *i = ctx;
     exec_input_close(i->input, false);
     http_respond_empty(i->req, 499);
@@ -444,7 +451,8 @@ static void on_input_gone(void *ctx) {
 }
 
 static void stdin_(struct http_req *req, void *ctx) {
-    static const struct exec_input_callbacks callbacks = {on_room, on_input_failed};
+    static const struct exec_input_callbacks callbacks = {api_execs_on_room,
+                                                          api_execs_on_input_failed};
     struct err err;
     struct exec *e = api_exec(req, ctx);
     if (!e)
@@ -458,13 +466,13 @@ static void stdin_(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    http_req_on_gone(req, on_input_gone, i);
-    http_req_on_body(req, on_input_data, on_input_end, i);
+    http_req_on_gone(req, api_execs_on_input_gone, i);
+    http_req_on_body(req, api_execs_on_input_data, api_execs_on_input_end, i);
 }
 
 /* --- signals, size --- */
 
-static int signal_number(const json_t *v, int *ret, struct err *err) {
+static int api_execs_signal_number(const json_t *v, int *ret, struct err *err) {
     static const struct {
         const char *name;
         int number;
@@ -487,7 +495,7 @@ static int signal_number(const json_t *v, int *ret, struct err *err) {
     return err_set(err, ERR_BAD_REQUEST, "\"signal\" is a name such as \"INT\", or 1 to 64");
 }
 
-static void on_signalled(struct ask *a, struct sandbox_reply *reply) {
+static void api_execs_on_signalled(struct ask *a, struct sandbox_reply *reply) {
     (void)reply;
     http_respond_empty(a->req, 204);
 }
@@ -505,13 +513,13 @@ static void signal_(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = json_check_keys(body, "the request", keys, &err);
     if (rc == 0)
-        rc = signal_number(json_object_get(body, "signal"), &number, &err);
+        rc = api_execs_signal_number(json_object_get(body, "signal"), &number, &err);
     if (rc == 0)
         rc = json_get_bool(body, "group", &group, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
     } else {
-        struct ask *a = ask_new(ctx, req, on_signalled);
+        struct ask *a = ask_new(ctx, req, api_execs_on_signalled);
         ask_wait(a, sandbox_box_signal(e->sandbox->box, e->command, number, group, ask_replied, a));
     }
     exec_unref(e);
@@ -527,7 +535,7 @@ static int read_size(const json_t *j, int64_t *cols, int64_t *rows, struct err *
     return rc;
 }
 
-static void resize(struct http_req *req, void *ctx) {
+static void api_execs_resize(struct http_req *req, void *ctx) {
     static const char *const keys[] = {"cols", "rows", NULL};
     struct err err;
     struct exec *e = running_exec(req, ctx);
@@ -553,24 +561,9 @@ static void resize(struct http_req *req, void *ctx) {
 
 /* --- a terminal over a WebSocket --- */
 
-/* A terminal may be open for days: its key is looked at again, at most once a second. */
-static bool key_holds(struct exec_watch *w) {
-    struct err err;
-    int64_t now = clock_mono_ms();
-    if (!w->ws || now - w->checked_ms < KEY_CHECK_MS)
-        return w->ws != NULL;
-    w->checked_ms = now;
-    if (guard_check_key(w->front, w->key_id, &err) == 0)
-        return true;
-    http_ws_close(w->ws, 1008, err.message);
-    return false;
-}
-
 static void tty_pump(void *ctx) {
     static char chunk[CHUNK];
     struct exec_watch *w = ctx;
-    if (!key_holds(w))
-        return;
     while (w->ws && http_ws_queued(w->ws) < WS_HIGH_BYTES) {
         w->cursor.offsets[1] = MAX(w->cursor.offsets[1], w->exec->first[1]);
         ssize_t n = exec_read(w->exec, EXEC_STDOUT, w->cursor.offsets[1], chunk, sizeof(chunk));
@@ -594,10 +587,11 @@ static void tty_pump(void *ctx) {
         http_ws_close(w->ws, 1000, "the command has ended");
 }
 
-static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size_t len, bool text) {
+static void api_execs_on_tty_message(void *ctx, struct http_ws *ws, const char *data, size_t len,
+                                     bool text) {
     struct exec_watch *w = ctx;
     struct err err;
-    if (!w->exec->command || !key_holds(w))
+    if (!w->exec->command)
         return;
     if (!text) {
         if (!sandbox_command_write(w->exec->command, data, len))
@@ -616,21 +610,22 @@ static void on_tty_message(void *ctx, struct http_ws *ws, const char *data, size
         (void)sandbox_command_resize(w->exec->command, (uint32_t)cols, (uint32_t)rows);
 }
 
-static void on_tty_close(void *ctx, struct http_ws *ws, int code) {
+static void api_execs_on_tty_close(void *ctx, struct http_ws *ws, int code) {
     struct exec_watch *w = ctx;
     (void)ws;
     (void)code;
     w->ws = NULL;
-    free_watch(w);
+    api_execs_free_watch(w);
 }
 
-static void on_tty_drain(void *ctx, struct http_ws *ws) {
+static void api_execs_on_tty_drain(void *ctx, struct http_ws *ws) {
     (void)ws;
     tty_pump(ctx);
 }
 
-static void tty(struct http_req *req, void *ctx) {
-    static const struct http_ws_callbacks callbacks = {on_tty_message, on_tty_close, on_tty_drain};
+static void api_execs_tty(struct http_req *req, void *ctx) {
+    static const struct http_ws_callbacks callbacks = {
+        api_execs_on_tty_message, api_execs_on_tty_close, api_execs_on_tty_drain};
     struct err err;
     uint64_t offset = 0;
     struct exec *e = api_exec(req, ctx);
@@ -649,9 +644,6 @@ static void tty(struct http_req *req, void *ctx) {
     *w =
         (struct exec_watch){.follower = {.on_change = tty_pump, .ctx = w}, .exec = e, .front = ctx};
     w->cursor.offsets[1] = offset;
-    const struct identity *who = front_identity(req);
-    (void)snprintf(w->key_id, sizeof(w->key_id), "%s", who ? who->key_id : "");
-    w->checked_ms = clock_mono_ms();
     w->ws = http_ws_accept(req, NULL, &callbacks, w);
     if (!w->ws) {
         exec_unref(e);
@@ -665,17 +657,18 @@ static void tty(struct http_req *req, void *ctx) {
 void api_execs_routes(struct front *f) {
 #define EXECS "/v1/sandboxes/{id}/execs"
     const struct http_route routes[] = {
-        {"POST", "/v1/sandboxes/{id}/exec", start, f, 0, 0},
-        {"GET", EXECS, list, f, FRONT_ROUTE_READ, 0},
-        {"GET", EXECS "/{exec}", get, f, FRONT_ROUTE_READ, 0},
-        {"GET", EXECS "/{exec}/output", output, f, FRONT_ROUTE_READ | HTTP_ROUTE_WATCH, 0},
+        {"POST", "/v1/sandboxes/{id}/exec", api_execs_start, f, HTTP_ROUTE_DIRECT, 0},
+        {"GET", EXECS, api_execs_list, f, FRONT_ROUTE_READ, 0},
+        {"GET", EXECS "/{exec}", api_execs_get, f, FRONT_ROUTE_READ, 0},
+        {"GET", EXECS "/{exec}/output", api_execs_output, f, FRONT_ROUTE_READ | HTTP_ROUTE_WATCH,
+         0},
         {"GET", EXECS "/{exec}/stdout", raw_stdout, f, FRONT_ROUTE_READ, 0},
         {"GET", EXECS "/{exec}/stderr", raw_stderr, f, FRONT_ROUTE_READ, 0},
-        {"POST", EXECS "/{exec}/stdin", stdin_, f, HTTP_ROUTE_STREAM,
+        {"POST", EXECS "/{exec}/stdin", stdin_, f, HTTP_ROUTE_STREAM | FRONT_ROUTE_LATE,
          (size_t)f->config->sandboxes.upload_mb << 20},
-        {"POST", EXECS "/{exec}/signal", signal_, f, 0, 0},
-        {"POST", EXECS "/{exec}/resize", resize, f, 0, 0},
-        {"GET", EXECS "/{exec}/tty", tty, f, 0, 0},
+        {"POST", EXECS "/{exec}/signal", signal_, f, FRONT_ROUTE_LATE, 0},
+        {"POST", EXECS "/{exec}/resize", api_execs_resize, f, FRONT_ROUTE_LATE, 0},
+        {"GET", EXECS "/{exec}/tty", api_execs_tty, f, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(f->http, &routes[i]);

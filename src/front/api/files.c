@@ -40,27 +40,27 @@ struct download {
     bool begun; /* the head of the answer is out */
 };
 
-static void on_download_drain(void *ctx) {
+static void api_files_on_download_drain(void *ctx) {
     struct download *d = ctx;
     file_reader_resume(d->reader);
 }
 
-static void on_opened(void *ctx, const struct sandbox_stat *stat) {
+static void api_files_on_opened(void *ctx, const struct sandbox_stat *stat) {
     struct download *d = ctx;
     (void)stat; /* it may grow or shrink meanwhile */
     d->begun = true;
-    http_stream_on_drain(d->req, on_download_drain, d);
+    http_stream_on_drain(d->req, api_files_on_download_drain, d);
     http_res_header(d->req, "Cache-Control", "no-store");
     http_res_header(d->req, "Content-Disposition", "attachment");
     http_stream_begin(d->req, 200, "application/octet-stream");
 }
 
-static bool on_download_data(void *ctx, const char *data, size_t len) {
+static bool api_files_on_download_data(void *ctx, const char *data, size_t len) {
     struct download *d = ctx;
     return http_stream_write(d->req, data, len);
 }
 
-static void on_download_end(void *ctx, const struct err *err) {
+static void api_files_on_download_end(void *ctx, const struct err *err) {
     struct download *d = ctx;
     http_req_on_gone(d->req, NULL, NULL);
     if (d->begun)
@@ -74,7 +74,7 @@ static void on_download_end(void *ctx, const struct err *err) {
     free(d);
 }
 
-static void on_download_gone(void *ctx) {
+static void api_files_on_download_gone(void *ctx) {
     struct download *d = ctx;
     file_reader_cancel(d->reader);
     if (d->begun)
@@ -85,8 +85,8 @@ static void on_download_gone(void *ctx) {
 }
 
 void api_send_file(struct http_req *req, struct sandbox *s, const char *path) {
-    static const struct file_reader_callbacks callbacks = {on_opened, on_download_data,
-                                                           on_download_end};
+    static const struct file_reader_callbacks callbacks = {
+        api_files_on_opened, api_files_on_download_data, api_files_on_download_end};
     struct err err;
     struct download *d = xcalloc(1, sizeof(*d));
     d->req = req;
@@ -96,10 +96,10 @@ void api_send_file(struct http_req *req, struct sandbox *s, const char *path) {
         http_respond_err(req, &err);
         return;
     }
-    http_req_on_gone(req, on_download_gone, d);
+    http_req_on_gone(req, api_files_on_download_gone, d);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void api_files_get(struct http_req *req, void *ctx) {
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
     if (path)
@@ -119,7 +119,7 @@ static void free_upload(struct upload *u) {
     free(u);
 }
 
-static void on_upload_done(void *ctx, uint64_t written, const struct err *err) {
+static void api_files_on_upload_done(void *ctx, uint64_t written, const struct err *err) {
     struct upload *u = ctx;
     http_req_on_gone(u->req, NULL, NULL);
     http_req_on_body(u->req, NULL, NULL, NULL);
@@ -141,23 +141,23 @@ static void on_upload_done(void *ctx, uint64_t written, const struct err *err) {
     free_upload(u);
 }
 
-static void on_upload_room(void *ctx) {
+static void api_files_on_upload_room(void *ctx) {
     struct upload *u = ctx;
     http_req_body_resume(u->req);
 }
 
-static void on_upload_data(void *ctx, const char *data, size_t len) {
+static void api_files_on_upload_data(void *ctx, const char *data, size_t len) {
     struct upload *u = ctx;
     if (!file_writer_add(u->writer, data, len))
         http_req_body_pause(u->req);
 }
 
-static void on_upload_end(void *ctx) {
+static void api_files_on_upload_end(void *ctx) {
     struct upload *u = ctx;
     file_writer_finish(u->writer);
 }
 
-static void on_upload_gone(void *ctx) {
+static void api_files_on_upload_gone(void *ctx) {
     struct upload *u = ctx;
     file_writer_cancel(u->writer);
     http_respond_empty(u->req, 499);
@@ -176,8 +176,9 @@ static int read_mode(struct http_req *req, uint32_t *ret, struct err *err) {
     return 0;
 }
 
-static void put(struct http_req *req, void *ctx) {
-    static const struct file_writer_callbacks callbacks = {on_upload_room, on_upload_done};
+static void api_files_put(struct http_req *req, void *ctx) {
+    static const struct file_writer_callbacks callbacks = {api_files_on_upload_room,
+                                                           api_files_on_upload_done};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
@@ -195,27 +196,27 @@ static void put(struct http_req *req, void *ctx) {
     u->req = req;
     u->writer = file_write(s, &target, &callbacks, u);
     u->path = steal_ptr(&path);
-    http_req_on_gone(req, on_upload_gone, u);
-    http_req_on_body(req, on_upload_data, on_upload_end, u);
+    http_req_on_gone(req, api_files_on_upload_gone, u);
+    http_req_on_body(req, api_files_on_upload_data, api_files_on_upload_end, u);
 }
 
 /* --- the rest --- */
 
-static void on_done(struct ask *a, struct sandbox_reply *reply) {
+static void api_files_on_done(struct ask *a, struct sandbox_reply *reply) {
     (void)reply;
     http_respond_empty(a->req, 204);
 }
 
-static void delete (struct http_req *req, void *ctx) {
+static void api_files_delete(struct http_req *req, void *ctx) {
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
     if (!path)
         return;
-    struct ask *a = ask_new(ctx, req, on_done);
+    struct ask *a = ask_new(ctx, req, api_files_on_done);
     ask_wait(a, sandbox_box_delete(s->box, path, api_flag(req, "recursive"), ask_replied, a));
 }
 
-static void on_stat(struct ask *a, struct sandbox_reply *reply) {
+static void api_files_on_stat(struct ask *a, struct sandbox_reply *reply) {
     _cleanup_(json) json_t *o = show_stat(&reply->stat);
     http_respond_json(a->req, 200, o);
 }
@@ -225,11 +226,11 @@ static void stat_(struct http_req *req, void *ctx) {
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
     if (!path)
         return;
-    struct ask *a = ask_new(ctx, req, on_stat);
+    struct ask *a = ask_new(ctx, req, api_files_on_stat);
     ask_wait(a, sandbox_box_stat(s->box, path, api_flag(req, "follow"), ask_replied, a));
 }
 
-static void on_list(struct ask *a, struct sandbox_reply *reply) {
+static void api_files_on_list(struct ask *a, struct sandbox_reply *reply) {
     struct buf b;
     buf_init(&b, 8 << 20);
     struct json_writer w;
@@ -260,7 +261,7 @@ static void on_list(struct ask *a, struct sandbox_reply *reply) {
     http_respond_buf(a->req, 200, "application/json", &b);
 }
 
-static void list(struct http_req *req, void *ctx) {
+static void api_files_list(struct http_req *req, void *ctx) {
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
@@ -271,12 +272,12 @@ static void list(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    struct ask *a = ask_new(ctx, req, on_list);
+    struct ask *a = ask_new(ctx, req, api_files_on_list);
     ask_wait(a, sandbox_box_list(s->box, path, skip, ask_replied, a));
 }
 
 /* KEY or KEY_base64; the caller frees. */
-static int get_path(const json_t *body, const char *key, char **ret, struct err *err) {
+static int api_files_get_path(const json_t *body, const char *key, char **ret, struct err *err) {
     _cleanup_(free) char *bytes_key = xasprintf("%s_base64", key);
     const char *text = NULL;
     const char *encoded = NULL;
@@ -293,7 +294,7 @@ static int get_path(const json_t *body, const char *key, char **ret, struct err 
     return 0;
 }
 
-static void mkdir_(struct http_req *req, void *ctx) {
+static void api_files_mkdir_(struct http_req *req, void *ctx) {
     static const char *const keys[] = {"path", "path_base64", "parents", "mode", NULL};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
@@ -307,7 +308,7 @@ static void mkdir_(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = json_check_keys(body, "the request", keys, &err);
     if (rc == 0)
-        rc = get_path(body, "path", &path, &err);
+        rc = api_files_get_path(body, "path", &path, &err);
     if (rc == 0)
         rc = json_get_bool(body, "parents", &parents, &err);
     if (rc == 0)
@@ -316,11 +317,11 @@ static void mkdir_(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    struct ask *a = ask_new(ctx, req, on_done);
+    struct ask *a = ask_new(ctx, req, api_files_on_done);
     ask_wait(a, sandbox_box_mkdir(s->box, path, (uint32_t)mode, parents, ask_replied, a));
 }
 
-static void move(struct http_req *req, void *ctx) {
+static void api_files_move(struct http_req *req, void *ctx) {
     static const char *const keys[] = {"from", "from_base64", "to", "to_base64", NULL};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
@@ -333,14 +334,14 @@ static void move(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = json_check_keys(body, "the request", keys, &err);
     if (rc == 0)
-        rc = get_path(body, "from", &from, &err);
+        rc = api_files_get_path(body, "from", &from, &err);
     if (rc == 0)
-        rc = get_path(body, "to", &to, &err);
+        rc = api_files_get_path(body, "to", &to, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
-    struct ask *a = ask_new(ctx, req, on_done);
+    struct ask *a = ask_new(ctx, req, api_files_on_done);
     ask_wait(a, sandbox_box_move(s->box, from, to, ask_replied, a));
 }
 
@@ -353,7 +354,7 @@ struct tar {
     bool begun;                            /* the head of the answer is out */
 };
 
-static bool on_tar_data(void *ctx, const char *data, size_t len) {
+static bool api_files_on_tar_data(void *ctx, const char *data, size_t len) {
     struct tar *t = ctx;
     if (!t->begun) {
         t->begun = true;
@@ -363,17 +364,17 @@ static bool on_tar_data(void *ctx, const char *data, size_t len) {
     return http_stream_write(t->req, data, len);
 }
 
-static void on_tar_drain(void *ctx) {
+static void api_files_on_tar_drain(void *ctx) {
     struct tar *t = ctx;
     archive_resume(t->archive);
 }
 
-static void on_tar_room(void *ctx) {
+static void api_files_on_tar_room(void *ctx) {
     struct tar *t = ctx;
     http_req_body_resume(t->req);
 }
 
-static void on_tar_end(void *ctx, const struct err *err) {
+static void api_files_on_tar_end(void *ctx, const struct err *err) {
     struct tar *t = ctx;
     struct http_req *req = t->req;
     http_req_on_gone(req, NULL, NULL);
@@ -390,7 +391,7 @@ static void on_tar_end(void *ctx, const struct err *err) {
     free(t);
 }
 
-static void on_tar_gone(void *ctx) {
+static void api_files_on_tar_gone(void *ctx) {
     struct tar *t = ctx;
     archive_cancel(t->archive);
     if (t->begun)
@@ -405,8 +406,8 @@ static void respond_unpacked(struct http_req *req) {
 }
 
 static void tar_get(struct http_req *req, void *ctx) {
-    static const struct archive_callbacks callbacks = {.on_data = on_tar_data,
-                                                       .on_end = on_tar_end};
+    static const struct archive_callbacks callbacks = {.on_data = api_files_on_tar_data,
+                                                       .on_end = api_files_on_tar_end};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     _cleanup_(free) char *path = s ? api_path(req) : NULL;
@@ -422,31 +423,31 @@ static void tar_get(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    http_req_on_gone(req, on_tar_gone, t);
-    http_stream_on_drain(req, on_tar_drain, t);
+    http_req_on_gone(req, api_files_on_tar_gone, t);
+    http_stream_on_drain(req, api_files_on_tar_drain, t);
 }
 
-static void on_tar_body(void *ctx, const char *data, size_t len) {
+static void api_files_on_tar_body(void *ctx, const char *data, size_t len) {
     struct tar *t = ctx;
     if (!archive_add(t->archive, data, len))
         http_req_body_pause(t->req);
 }
 
-static void on_tar_body_end(void *ctx) {
+static void api_files_on_tar_body_end(void *ctx) {
     struct tar *t = ctx;
     archive_finish(t->archive);
 }
 
 void api_take_archive(struct http_req *req, struct sandbox *s, const char *path,
                       void (*respond)(struct http_req *req)) {
-    static const struct archive_callbacks callbacks = {.on_room = on_tar_room,
-                                                       .on_end = on_tar_end};
+    static const struct archive_callbacks callbacks = {.on_room = api_files_on_tar_room,
+                                                       .on_end = api_files_on_tar_end};
     struct tar *t = xcalloc(1, sizeof(*t));
     t->req = req;
     t->respond = respond;
     t->archive = archive_unpack(s, path, &callbacks, t);
-    http_req_on_gone(req, on_tar_gone, t);
-    http_req_on_body(req, on_tar_body, on_tar_body_end, t);
+    http_req_on_gone(req, api_files_on_tar_gone, t);
+    http_req_on_body(req, api_files_on_tar_body, api_files_on_tar_body_end, t);
 }
 
 static void tar_put(struct http_req *req, void *ctx) {
@@ -460,13 +461,13 @@ void api_files_routes(struct front *f) {
 #define FILES "/v1/sandboxes/{id}/files"
     size_t upload = (size_t)f->config->sandboxes.upload_mb << 20;
     const struct http_route routes[] = {
-        {"GET", FILES, get, f, FRONT_ROUTE_READ, 0},
-        {"PUT", FILES, put, f, HTTP_ROUTE_STREAM, upload},
-        {"DELETE", FILES, delete, f, 0, 0},
+        {"GET", FILES, api_files_get, f, FRONT_ROUTE_READ, 0},
+        {"PUT", FILES, api_files_put, f, HTTP_ROUTE_STREAM, upload},
+        {"DELETE", FILES, api_files_delete, f, 0, 0},
         {"GET", FILES "/stat", stat_, f, FRONT_ROUTE_READ, 0},
-        {"GET", FILES "/list", list, f, FRONT_ROUTE_READ, 0},
-        {"POST", FILES "/mkdir", mkdir_, f, 0, 0},
-        {"POST", FILES "/move", move, f, 0, 0},
+        {"GET", FILES "/list", api_files_list, f, FRONT_ROUTE_READ, 0},
+        {"POST", FILES "/mkdir", api_files_mkdir_, f, 0, 0},
+        {"POST", FILES "/move", api_files_move, f, 0, 0},
         {"GET", "/v1/sandboxes/{id}/tar", tar_get, f, FRONT_ROUTE_READ, 0},
         {"PUT", "/v1/sandboxes/{id}/tar", tar_put, f, HTTP_ROUTE_STREAM, upload},
     };

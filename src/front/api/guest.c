@@ -1,9 +1,9 @@
 #include "base/cleanup.h"
 #include "base/mem.h"
 #include "front/api/api.h"
-#include "front/guard.h"
 #include "front/http/fields.h"
 #include "front/run/workers.h"
+#include "front/server/guard.h"
 #include "http1/field.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static void free_fetch(struct worker_fetch *f) {
     free(f);
 }
 
-static void fail(struct worker_fetch *f, const struct err *err) {
+static void api_guest_fail(struct worker_fetch *f, const struct err *err) {
     struct http_req *req = f->req;
     f->req = NULL;
     if (!req)
@@ -48,7 +48,7 @@ static void fail(struct worker_fetch *f, const struct err *err) {
         http_respond_err(req, err);
 }
 
-static void on_response(void *ctx, const json_t *head) {
+static void api_guest_on_response(void *ctx, const json_t *head) {
     struct worker_fetch *f = ctx;
     struct http_req *req = f->req;
     if (!req || f->answered)
@@ -83,24 +83,24 @@ static void on_response(void *ctx, const json_t *head) {
 }
 
 /* The client has read what it was sent. */
-static void on_drain(void *ctx) {
+static void api_guest_on_drain(void *ctx) {
     struct worker_fetch *f = ctx;
     size_t unread = f->unread;
     f->unread = 0;
     guest_call_passed(f->call, unread);
 }
 
-static void begin_stream(struct worker_fetch *f) {
+static void api_guest_begin_stream(struct worker_fetch *f) {
     f->streaming = true;
     if (f->length >= 0)
         http_stream_length(f->req, (uint64_t)f->length);
     http_stream_begin(f->req, f->status, f->type);
-    http_stream_on_drain(f->req, on_drain, f);
+    http_stream_on_drain(f->req, api_guest_on_drain, f);
 }
 
 /* A body that comes in one piece is sent with its length; others are streamed, as fast as the
  * client reads. */
-static void on_body_out(void *ctx, const char *data, size_t len, bool last) {
+static void api_guest_on_body_out(void *ctx, const char *data, size_t len, bool last) {
     struct worker_fetch *f = ctx;
     struct http_req *req = f->req;
     if (!req || !f->answered)
@@ -112,34 +112,34 @@ static void on_body_out(void *ctx, const char *data, size_t len, bool last) {
         return;
     }
     if (!f->streaming)
-        begin_stream(f);
+        api_guest_begin_stream(f);
     f->unread += len;
     bool more = http_stream_write(req, data, len);
     if (last)
         http_stream_end(req);
     else if (more)
-        on_drain(f);
+        api_guest_on_drain(f);
 }
 
-static void on_error(void *ctx, const json_t *e) {
+static void api_guest_on_error(void *ctx, const json_t *e) {
     struct err err;
     const char *message = json_string_value(json_object_get(e, "message"));
     const char *name = json_string_value(json_object_get(e, "name"));
     (void)err_set(&err, ERR_UPSTREAM, "the worker failed: %.60s: %.300s", name ? name : "Error",
                   message ? message : "");
-    fail(ctx, &err);
+    api_guest_fail(ctx, &err);
 }
 
-static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
+static void api_guest_on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
     (void)usage;
     struct worker_fetch *f = ctx;
     struct err none;
     (void)err_set(&none, ERR_UPSTREAM, "the worker gave no response: export fetch(request, env)");
-    fail(f, err ? err : &none);
+    api_guest_fail(f, err ? err : &none);
     free_fetch(f);
 }
 
-static void on_gone(void *ctx) {
+static void api_guest_on_gone(void *ctx) {
     struct worker_fetch *f = ctx;
     struct http_req *req = f->req;
     f->req = NULL;
@@ -148,12 +148,13 @@ static void on_gone(void *ctx) {
     else
         http_respond_empty(req, 499);
     if (f->call)
-        guest_call_cancel(f->call); /* on_done() frees f */
+        guest_call_cancel(f->call); /* api_guest_on_done() frees f */
     else
         free_fetch(f);
 }
 
-static void write_request(struct json_writer *w, const struct http_req *req, bool stream) {
+static void api_guest_write_request(struct json_writer *w, const struct http_req *req,
+                                    bool stream) {
     json_writer_object_begin(w);
     json_writer_key(w, "http");
     json_writer_object_begin(w);
@@ -191,12 +192,10 @@ static void write_request(struct json_writer *w, const struct http_req *req, boo
 
 static struct workers_fetch target_of(const struct worker_fetch *f) {
     const struct identity *who = front_identity(f->req);
-    return (struct workers_fetch){.label = f->label,
-                                  .caller = who ? who->key_id : NULL,
-                                  .caller_required = front_requires_key(f->front)};
+    return (struct workers_fetch){.label = f->label, .caller = who ? who->key_id : NULL};
 }
 
-static void on_room(void *ctx) {
+static void api_guest_on_room(void *ctx) {
     const struct worker_fetch *f = ctx;
     if (f->req)
         http_req_body_resume(f->req);
@@ -208,49 +207,49 @@ static void start_call(struct worker_fetch *f) {
     buf_init(&spec, 1 << 20);
     struct json_writer w;
     json_writer_init(&w, &spec);
-    write_request(&w, f->req, f->stream);
+    api_guest_write_request(&w, f->req, f->stream);
     struct workers_fetch target = target_of(f);
     struct guest_request q = {.spec = spec.data,
                               .spec_len = spec.len,
                               .body = f->body.data,
                               .body_len = f->body.len,
                               .wall_ms = f->front->runner->config.limits.wall_ms,
-                              .callbacks = {.on_response = on_response,
-                                            .on_body = on_body_out,
-                                            .on_room = on_room,
-                                            .on_error = on_error,
-                                            .on_done = on_done},
+                              .callbacks = {.on_response = api_guest_on_response,
+                                            .on_body = api_guest_on_body_out,
+                                            .on_room = api_guest_on_room,
+                                            .on_error = api_guest_on_error,
+                                            .on_done = api_guest_on_done},
                               .ctx = f};
     if (workers_call_label(f->front->workers, &target, &q, &f->call, &err) < 0) {
-        fail(f, &err);
+        api_guest_fail(f, &err);
         free_fetch(f);
     }
 }
 
-static void on_input(struct worker_fetch *f, const char *data, size_t len, bool last) {
+static void api_guest_on_input(struct worker_fetch *f, const char *data, size_t len, bool last) {
     /* Nobody reads the rest of a body whose request was answered. */
     if (f->req && !guest_call_input(f->call, data, len, last) && !last)
         http_req_body_pause(f->req);
 }
 
-static void on_body(void *ctx, const char *data, size_t len) {
+static void api_guest_on_body(void *ctx, const char *data, size_t len) {
     struct worker_fetch *f = ctx;
     if (f->stream)
-        on_input(f, data, len, false);
+        api_guest_on_input(f, data, len, false);
     else
         (void)buf_add(&f->body, data, len);
 }
 
-static void on_body_end(void *ctx) {
+static void api_guest_on_body_end(void *ctx) {
     struct worker_fetch *f = ctx;
     if (f->stream)
-        on_input(f, NULL, 0, true);
+        api_guest_on_input(f, NULL, 0, true);
     else
         start_call(f);
 }
 
 /* A body that is small, or none, is handed over whole. */
-static bool is_large(const struct http_req *req) {
+static bool api_guest_is_large(const struct http_req *req) {
     const char *length = http_req_header(req, "content-length");
     return length ? strtoull(length, NULL, 10) > WHOLE_MAX_BYTES
                   : http_req_header(req, "transfer-encoding") != NULL;
@@ -270,7 +269,7 @@ static int admit_owner(const struct worker_fetch *f, const char *owner, int64_t 
 }
 
 /* False: it was answered. */
-static bool admit(struct worker_fetch *f) {
+static bool api_guest_admit(struct worker_fetch *f) {
     struct workers_fetch target = target_of(f);
     struct err err;
     char owner[ID_SIZE];
@@ -293,14 +292,14 @@ void api_guest(struct http_req *req, void *ctx) {
     f->front = ctx;
     f->req = req;
     f->label = xstrndup(host, strlen(host) - strlen(".localhost"));
-    f->stream = is_large(req);
+    f->stream = api_guest_is_large(req);
     buf_init(&f->body, WHOLE_MAX_BYTES);
-    if (!admit(f)) { /* before any of its body is read */
+    if (!api_guest_admit(f)) { /* before any of its body is read */
         free_fetch(f);
         return;
     }
-    http_req_on_gone(req, on_gone, f);
-    http_req_on_body(req, on_body, on_body_end, f);
+    http_req_on_gone(req, api_guest_on_gone, f);
+    http_req_on_body(req, api_guest_on_body, api_guest_on_body_end, f);
     if (f->stream)
         start_call(f);
 }

@@ -1,9 +1,9 @@
-#include "front/keys.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/ledger/keyring.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,23 +16,23 @@ enum { KEYS_DEFAULT = 50, ANSWER_BYTES = 1 << 20, RATE_MAX = 1000000000 };
 
 /* --- in JSON --- */
 
-static void write_text(struct json_writer *w, const char *key, const char *v) {
+static void api_keys_write_text(struct json_writer *w, const char *key, const char *v) {
     json_writer_key(w, key);
     json_writer_str(w, v);
 }
 
-static void write_time(struct json_writer *w, const char *key, int64_t ms) {
+static void api_keys_write_time(struct json_writer *w, const char *key, int64_t ms) {
     char text[CLOCK_RFC3339_SIZE];
-    write_text(w, key, ms ? clock_rfc3339(ms, text) : NULL);
+    api_keys_write_text(w, key, ms ? clock_rfc3339(ms, text) : NULL);
 }
 
 /* text: the key itself, or NULL. */
-static void write_key(struct json_writer *w, const struct ledger_key *k, const char *text) {
+static void api_keys_write(struct json_writer *w, const struct ledger_key *k, const char *text) {
     char usd[40];
     json_writer_object_begin(w);
-    write_text(w, "id", k->id);
-    write_text(w, "name", k->name);
-    write_text(w, "scope", k->scope);
+    api_keys_write_text(w, "id", k->id);
+    api_keys_write_text(w, "name", k->name);
+    api_keys_write_text(w, "scope", k->scope);
     json_writer_key(w, "rate_per_minute");
     json_writer_int(w, k->rate_per_minute);
     json_writer_key(w, "max_jobs");
@@ -43,14 +43,16 @@ static void write_key(struct json_writer *w, const struct ledger_key *k, const c
     json_writer_key(w, "usd_per_day");
     json_writer_raw(w, usd, (size_t)n);
     json_writer_key(w, "grants");
-    if (k->grants)
+    if (k->grants && json_is_valid(k->grants, strlen(k->grants)))
         json_writer_raw(w, k->grants, strlen(k->grants));
+    else if (k->grants)
+        json_writer_raw(w, "{}", 2); /* damaged: they grant nothing */
     else
         json_writer_null(w);
-    write_time(w, "created_at", k->created_ms);
-    write_time(w, "revoked_at", k->revoked_ms);
+    api_keys_write_time(w, "created_at", k->created_ms);
+    api_keys_write_time(w, "revoked_at", k->revoked_ms);
     if (text)
-        write_text(w, "key", text);
+        api_keys_write_text(w, "key", text);
     json_writer_object_end(w);
 }
 
@@ -88,8 +90,8 @@ static int read_grants(const json_t *body, char **ret_text, struct err *err) {
     return rc;
 }
 
-static int read_request(const json_t *body, struct key_request *r, char **ret_grants,
-                        struct err *err) {
+static int api_keys_read_request(const json_t *body, struct key_request *r, char **ret_grants,
+                                 struct err *err) {
     static const char *const keys[] = {
         "name",           "scope",       "rate_per_minute", "max_jobs",
         "tokens_per_day", "usd_per_day", "grants",          NULL};
@@ -137,13 +139,14 @@ static void respond_made(struct api_wait *w, const struct ledger_answer *a) {
     struct buf b;
     struct json_writer j;
     char location[ID_SIZE + 16];
+    const struct ledger_key *k = &a->key_added.key;
     if (!a->err.code)
-        log_made(w, &a->keys[0]);
+        log_made(w, k);
     if (w->req) {
         buf_init(&b, ANSWER_BYTES);
         json_writer_init(&j, &b);
-        write_key(&j, &a->keys[0], w->text);
-        (void)snprintf(location, sizeof(location), "/v1/keys/%s", a->keys[0].id);
+        api_keys_write(&j, k, w->text);
+        (void)snprintf(location, sizeof(location), "/v1/keys/%s", k->id);
         http_res_header(w->req, "Location", location);
         http_res_header(w->req, "Cache-Control", "no-store");
         http_respond_buf(w->req, 201, "application/json", &b);
@@ -151,7 +154,7 @@ static void respond_made(struct api_wait *w, const struct ledger_answer *a) {
     mem_wipe(w->text, strlen(w->text));
 }
 
-static void create(struct http_req *req, void *ctx) {
+static void api_keys_create(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct key_request r;
@@ -163,45 +166,44 @@ static void create(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = http_req_json(req, &body, &err);
     if (rc == 0)
-        rc = read_request(body, &r, &grants, &err);
+        rc = api_keys_read_request(body, &r, &grants, &err);
     if (rc == 0)
         rc = key_make(&r, text, &k, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
-    api_ask_with(
-        f, req,
-        &(struct ledger_ask){.op = LEDGER_KEY_ADD, .key = &k, .limit = (size_t)f->config->keys},
-        text, respond_made);
+    api_ask_with(f, req,
+                 &(struct ledger_ask){.op = LEDGER_KEY_ADD,
+                                      .key_add = {.key = &k, .valid_max = (size_t)f->config->keys}},
+                 text, respond_made);
     mem_wipe(text, sizeof(text));
     ledger_key_finish(&k);
 }
 
 /* --- GET, DELETE --- */
 
-static void write_listed(struct json_writer *j, const struct ledger_answer *a, size_t i) {
-    write_key(j, &a->keys[i], NULL);
+static void api_keys_write_listed(struct json_writer *j, const struct ledger_answer *a, size_t i) {
+    api_keys_write(j, &a->key_listed.keys[i], NULL);
 }
 
-static const char *listed_id(const struct ledger_answer *a, size_t i) {
-    return a->keys[i].id;
-}
-
-static void respond_list(struct api_wait *w, const struct ledger_answer *a) {
+static void api_keys_respond_list(struct api_wait *w, const struct ledger_answer *a) {
     api_respond_page(w, a,
                      &(struct api_page){.name = "keys",
-                                        .n = a->nkeys,
+                                        .n = a->key_listed.n,
+                                        .next = a->key_listed.next,
                                         .max_bytes = ANSWER_BYTES,
-                                        .write = write_listed,
-                                        .id = listed_id});
+                                        .write = api_keys_write_listed});
 }
 
-static void list(struct http_req *req, void *ctx) {
+static void api_keys_list(struct http_req *req, void *ctx) {
     struct err err;
     _cleanup_(free) char *cursor = NULL;
-    struct ledger_ask what = {.op = LEDGER_KEY_LIST, .limit = KEYS_DEFAULT};
-    int rc = api_read_limit(req, &what.limit, &err);
+    static const char *const params[] = {"limit", "cursor", NULL};
+    struct ledger_ask what = {.op = LEDGER_KEY_LIST, .key_list.limit = KEYS_DEFAULT};
+    int rc = http_req_query_check(req, params, &err);
+    if (rc == 0)
+        rc = api_read_limit(req, &what.key_list.limit, &err);
     if (rc >= 0)
         rc = http_req_query_get(req, "cursor", &cursor, &err);
     if (rc > 0 && !id_is_valid("key", cursor, strlen(cursor)))
@@ -210,36 +212,34 @@ static void list(struct http_req *req, void *ctx) {
         http_respond_err(req, &err);
         return;
     }
-    what.before = cursor;
-    what.limit++; /* one more tells whether there is another page */
-    api_ask(ctx, req, &what, respond_list);
+    what.key_list.before = cursor;
+    api_ask(ctx, req, &what, api_keys_respond_list);
 }
 
 static void respond_revoked(struct api_wait *w, const struct ledger_answer *a) {
-    if (!a->err.code && !a->repeated)
-        log_info("key.revoked", "key", a->keys[0].id);
+    if (!a->err.code && !a->key_revoked.repeated)
+        log_info("key.revoked", "key", a->key_revoked.id);
     if (w->req)
         http_respond_empty(w->req, 204);
 }
 
-static void revoke_key(struct http_req *req, void *ctx) {
+static void api_keys_revoke(struct http_req *req, void *ctx) {
     struct err err;
-    struct ledger_key k = {0};
     const char *id = http_req_param(req, "id");
     if (!id_is_valid("key", id, strlen(id))) {
         (void)err_set(&err, ERR_NOT_FOUND, "there is no key \"%.40s\"", id);
         http_respond_err(req, &err);
         return;
     }
-    (void)snprintf(k.id, sizeof(k.id), "%s", id);
-    api_ask(ctx, req, &(struct ledger_ask){.op = LEDGER_KEY_REVOKE, .key = &k}, respond_revoked);
+    api_ask(ctx, req, &(struct ledger_ask){.op = LEDGER_KEY_REVOKE, .key_revoke.id = id},
+            respond_revoked);
 }
 
 void api_keys_routes(struct front *f) {
     const struct http_route routes[] = {
-        {"POST", "/v1/keys", create, f, FRONT_ROUTE_ADMIN, 0},
-        {"GET", "/v1/keys", list, f, FRONT_ROUTE_ADMIN, 0},
-        {"DELETE", "/v1/keys/{id}", revoke_key, f, FRONT_ROUTE_ADMIN, 0},
+        {"POST", "/v1/keys", api_keys_create, f, FRONT_ROUTE_ADMIN, 0},
+        {"GET", "/v1/keys", api_keys_list, f, FRONT_ROUTE_ADMIN, 0},
+        {"DELETE", "/v1/keys/{id}", api_keys_revoke, f, FRONT_ROUTE_ADMIN, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(f->http, &routes[i]);

@@ -2,8 +2,9 @@
 #include "base/mem.h"
 #include "front/api/api.h"
 #include "front/api/sandbox.h"
-#include "front/guard.h"
 #include "front/sandbox/proxy.h"
+#include "front/server/guard.h"
+#include "front/server/sessions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,8 @@ static bool parse_host(const char *host, unsigned *ret_port, char ret_id[ID_SIZE
     return port <= 65535 && id_is_valid("sbx", ret_id, strlen(ret_id));
 }
 
-static struct sandbox *find(struct http_req *req, struct front *f, const char *id,
-                            struct err *err) {
+static struct sandbox *api_ports_find(struct http_req *req, struct front *f, const char *id,
+                                      struct err *err) {
     const struct identity *who = front_identity(req);
     struct sandbox *s = who ? sandboxes_find(f->sandboxes, id) : NULL;
     if (s && who->scope != KEY_SCOPE_ADMIN && strcmp(s->owner, who->key_id) != 0)
@@ -43,7 +44,7 @@ static struct sandbox *find(struct http_req *req, struct front *f, const char *i
 }
 
 /* POST .../ports/PORT/pass: a link for a browser, which sends no key. */
-static void pass(struct http_req *req, void *ctx) {
+static void api_ports_pass(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     const char *text = http_req_param(req, "port");
     unsigned port;
@@ -58,7 +59,7 @@ static void pass(struct http_req *req, void *ctx) {
     if (!api_sandbox(req, f, true))
         return;
     char token[PASS_SIZE];
-    bool has = guard_pass_create(req, f, host, token);
+    bool has = session_pass_create(req, f, host, token);
     const char *at = strrchr(http_req_authority(req), ':');
     _cleanup_(free) char *url = xasprintf("http://%s%s/%s%s", host, at ? at : "",
                                           has ? "?cay_pass=" : "", has ? token : "");
@@ -70,7 +71,7 @@ void api_ports_routes(struct front *f) {
     http_server_route(f->http,
                       &(struct http_route){.methods = "POST",
                                            .pattern = "/v1/sandboxes/{id}/ports/{port}/pass",
-                                           .handler = pass,
+                                           .handler = api_ports_pass,
                                            .ctx = f});
 }
 
@@ -80,9 +81,9 @@ bool api_port(struct http_req *req, struct front *f) {
     struct err err;
     if (!parse_host(http_req_host(req), &port, id))
         return false;
-    if (guard_pass_enter(req, f))
+    if (session_pass_enter(req, f))
         return true;
-    struct sandbox *s = find(req, f, id, &err);
+    struct sandbox *s = api_ports_find(req, f, id, &err);
     if (!s || proxy_request(s, req, port, &err) < 0)
         api_fail(req, &err);
     return true;

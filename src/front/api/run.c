@@ -21,7 +21,7 @@ struct run_wait {
     bool stream;
 };
 
-static const char *owner_of(const struct http_req *req) {
+static const char *api_run_owner_of(const struct http_req *req) {
     const struct identity *who = front_identity(req);
     return who ? who->key_id : "";
 }
@@ -35,17 +35,13 @@ static void send_tails(struct run_wait *w, const char *run_id, const char *recor
         if (url)
             tails_post(w->front->tails, run_id, url, record, len);
         const char *id = json_string_value(json_object_get(t, "run"));
-        struct store_run r;
-        if (!id || store_run_look(w->front->store, id, (struct store_scope){.owner = w->owner}, 0,
-                                  &r, &err) < 0)
-            continue;
-        store_run_finish(&r);
-        if (store_event_add(w->front->store, id, "tail", record, len, &err) < 0)
+        if (id && store_event_send(w->front->store, id, (struct store_scope){.owner = w->owner},
+                                   "tail", record, len, &err) < 0)
             log_warn("tail.failed", "run", run_id, "to", id, "error", err.message);
     }
 }
 
-static void on_log(void *ctx, const char *level, const char *json, size_t len) {
+static void api_run_on_log(void *ctx, const char *level, const char *json, size_t len) {
     (void)level;
     struct run_wait *w = ctx;
     if (w->stream && w->req)
@@ -57,7 +53,7 @@ static void free_wait(struct run_wait *w) {
     free(w);
 }
 
-static void on_done(void *ctx, const struct run *run, const char *record, size_t len) {
+static void api_run_on_done(void *ctx, const struct run *run, const char *record, size_t len) {
     struct run_wait *w = ctx;
     struct http_req *req = w->req;
     const struct err *failure = run_failure(run);
@@ -74,7 +70,7 @@ static void on_done(void *ctx, const struct run *run, const char *record, size_t
 }
 
 /* The client left: its run is of no use to anybody. */
-static void on_gone(void *ctx) {
+static void api_run_on_gone(void *ctx) {
     struct run_wait *w = ctx;
     struct http_req *req = w->req;
     w->req = NULL;
@@ -87,8 +83,6 @@ static void on_gone(void *ctx) {
 
 static void start_run(struct front *f, struct http_req *req, struct run_asked *asked) {
     struct err err;
-    const struct identity *who = front_identity(req);
-    _cleanup_(json) json_t *grants = who && *who->grants ? json_loads(who->grants, 0, NULL) : NULL;
     json_t *tails = json_object_get(asked->body, "tails");
     if (tails_check(f->tails, tails, &err) < 0) {
         http_respond_err(req, &err);
@@ -99,29 +93,27 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
     w->req = req;
     w->tails = json_incref(tails);
     w->stream = http_req_accepts(req, "text/event-stream");
-    (void)snprintf(w->owner, sizeof(w->owner), "%s", owner_of(req));
-    w->run = run_ask_start(&(struct run_ask){.runner = f->runner,
-                                             .jobs = f->jobs,
-                                             .workers = f->workers,
-                                             .facet_open = &f->facet_open,
-                                             .owner = w->owner,
-                                             .untold = !w->stream,
-                                             .grants = grants,
-                                             .body = asked->body,
-                                             .read = asked,
-                                             .callbacks = {.on_log = on_log, .on_done = on_done},
-                                             .ctx = w},
-                           &err);
+    (void)snprintf(w->owner, sizeof(w->owner), "%s", api_run_owner_of(req));
+    w->run = run_ask_start(
+        &(struct run_ask){.runner = f->runner,
+                          .jobs = f->jobs,
+                          .workers = f->workers,
+                          .owner = w->owner,
+                          .body = asked->body,
+                          .read = asked,
+                          .callbacks = {.on_log = api_run_on_log, .on_done = api_run_on_done},
+                          .ctx = w},
+        &err);
     if (!w->run) { /* it was never begun */
         http_respond_err(req, &err);
         free_wait(w);
         return;
     }
     if (w->stream) {
-        http_res_header(req, "Cache-Control", "no-store");
-        http_stream_begin(req, 200, "text/event-stream");
+        http_hold(req); /* it names the run */
+        http_sse_begin(req);
     }
-    http_req_on_gone(req, on_gone, w);
+    http_req_on_gone(req, api_run_on_gone, w);
 }
 
 static void run_request(struct http_req *req, void *ctx) {
@@ -138,7 +130,7 @@ static void run_request(struct http_req *req, void *ctx) {
 static void respond_put(struct api_wait *w, const struct ledger_answer *a) {
     if (!w->req)
         return;
-    const struct ledger_worker *k = &a->workers[0];
+    const struct ledger_worker *k = &a->worker_stored.worker;
     const char *port = strrchr(http_req_authority(w->req), ':');
     _cleanup_(free) char *url = xasprintf("http://%s.localhost%s/", k->label, port ? port : "");
     _cleanup_(json) json_t *out =
@@ -157,41 +149,26 @@ static void worker_put(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = tails_check(f->tails, asked->tails, &err);
     if (rc == 0)
-        rc = workers_make(f->workers, owner_of(req), http_req_param(req, "id"), asked, &k, &err);
+        rc = workers_make(f->workers, api_run_owner_of(req), http_req_param(req, "id"), asked, &k,
+                          &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
     api_ask(f, req,
             &(struct ledger_ask){.op = LEDGER_WORKER_PUT,
-                                 .worker = &k,
-                                 .own_text = &k.code,
-                                 .limit = (size_t)most->workers,
-                                 .limit_bytes = (size_t)most->workers_mb << 20},
+                                 .worker_put = {.worker = &k,
+                                                .own_code = &k.code,
+                                                .workers_max = (size_t)most->workers,
+                                                .bytes_max = (size_t)most->workers_mb << 20}},
             respond_put);
     ledger_worker_finish(&k);
-}
-
-/* Of the one that the path names. */
-static void ask_worker(struct front *f, struct http_req *req, enum ledger_op op,
-                       void (*respond)(struct api_wait *w, const struct ledger_answer *a)) {
-    struct ledger_worker k = {0};
-    struct err err;
-    const char *id = http_req_param(req, "id");
-    if (strlen(id) >= sizeof(k.id)) {
-        (void)err_set(&err, ERR_NOT_FOUND, "there is no worker \"%.60s\"", id);
-        http_respond_err(req, &err);
-        return;
-    }
-    (void)snprintf(k.owner, sizeof(k.owner), "%s", owner_of(req));
-    (void)snprintf(k.id, sizeof(k.id), "%s", id);
-    api_ask(f, req, &(struct ledger_ask){.op = op, .worker = &k}, respond);
 }
 
 static void respond_get(struct api_wait *w, const struct ledger_answer *a) {
     if (!w->req)
         return;
-    const struct ledger_worker *k = &a->workers[0];
+    const struct ledger_worker *k = a->worker_got.worker;
     _cleanup_(json) json_t *about = workers_describe(w->front->workers, k);
     struct buf out;
     buf_init(&out, (size_t)64 << 20);
@@ -206,14 +183,18 @@ static void respond_get(struct api_wait *w, const struct ledger_answer *a) {
 }
 
 static void worker_get(struct http_req *req, void *ctx) {
-    ask_worker(ctx, req, LEDGER_WORKER_GET, respond_get);
+    api_ask(ctx, req,
+            &(struct ledger_ask){
+                .op = LEDGER_WORKER_GET,
+                .worker_get = {.owner = api_run_owner_of(req), .id = http_req_param(req, "id")}},
+            respond_get);
 }
 
 static void worker_list(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     json_t *list = NULL;
-    if (workers_list(f->workers, owner_of(req), &list, &err) < 0) {
+    if (workers_list(f->workers, api_run_owner_of(req), &list, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
@@ -228,12 +209,17 @@ static void respond_deleted(struct api_wait *w, const struct ledger_answer *a) {
 }
 
 static void worker_delete(struct http_req *req, void *ctx) {
-    ask_worker(ctx, req, LEDGER_WORKER_DELETE, respond_deleted);
+    api_ask(ctx, req,
+            &(struct ledger_ask){
+                .op = LEDGER_WORKER_DELETE,
+                .worker_delete = {.owner = api_run_owner_of(req), .id = http_req_param(req, "id")}},
+            respond_deleted);
 }
 
 /* --- readers, which a thread may call --- */
 
-static int read_run(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+static int api_run_read(const char *body, size_t len, const void *how, void **ret,
+                        struct err *err) {
     struct run_asked *asked;
     int rc = run_ask_read(body, len, how, &asked, err);
     if (rc == 0)
@@ -245,7 +231,8 @@ static void free_run(void *asked) {
     run_asked_destroy(asked);
 }
 
-static int read_worker(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+static int api_run_read_worker(const char *body, size_t len, const void *how, void **ret,
+                               struct err *err) {
     struct worker_asked asked;
     int rc = worker_ask_read(body, len, how, &asked, err);
     if (rc < 0)
@@ -255,26 +242,25 @@ static int read_worker(const char *body, size_t len, const void *how, void **ret
     return 0;
 }
 
-static void free_worker(void *asked) {
+static void api_run_free_worker(void *asked) {
     worker_asked_finish(asked);
     free(asked);
 }
 
 void api_run_routes(struct front *f) {
-    f->run_reader = (struct http_reader){.read = read_run,
+    f->run_reader = (struct http_reader){.read = api_run_read,
                                          .free = free_run,
                                          .how = &f->runner->config.limits,
                                          .how_bytes = sizeof(f->runner->config.limits)};
     f->worker_reader = f->run_reader;
-    f->worker_reader.read = read_worker;
-    f->worker_reader.free = free_worker;
-    size_t body = (size_t)f->runner->config.limits.module_bytes * 2 + (1 << 20);
+    f->worker_reader.read = api_run_read_worker;
+    f->worker_reader.free = api_run_free_worker;
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/run",
                                                     .handler = run_request,
                                                     .ctx = f,
-                                                    .reader = &f->run_reader,
-                                                    .body_bytes = body});
+                                                    .flags = HTTP_ROUTE_DIRECT,
+                                                    .reader = &f->run_reader});
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/workers",
                                                     .handler = worker_list,
@@ -289,8 +275,7 @@ void api_run_routes(struct front *f) {
                                                     .pattern = "/v1/workers/{id}",
                                                     .handler = worker_put,
                                                     .ctx = f,
-                                                    .reader = &f->worker_reader,
-                                                    .body_bytes = body});
+                                                    .reader = &f->worker_reader});
     http_server_route(f->http, &(struct http_route){.methods = "DELETE",
                                                     .pattern = "/v1/workers/{id}",
                                                     .handler = worker_delete,

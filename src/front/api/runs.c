@@ -3,14 +3,15 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "front/api/api.h"
-#include "front/guard.h"
+#include "front/job/answer.h"
 #include "front/job/job.h"
+#include "front/server/guard.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ANSWER_MAX_BYTES = 32 << 20, EVENTS_MAX = 1000, RUNS_DEFAULT = 20, RUNS_TEXT_BYTES = 200 };
+enum { ANSWER_MAX_BYTES = 32 << 20, RUNS_DEFAULT = 20, RUNS_TEXT_BYTES = 200 };
 enum {
     RUNS_CURSOR,
     RUNS_KIND,
@@ -22,82 +23,16 @@ enum {
     RUNS_TEXTS
 };
 
-/* Jobs that began by an interface of UUIDs are told by theirs. */
-static bool is_told_by_uuid(const char *kind) {
-    return strcmp(kind, "sdk") == 0 || strcmp(kind, "execute") == 0;
-}
-
 /* A job in the path is named by its id, or by the UUID that is the same. */
 const char *api_run_id(const struct http_req *req, char out[ID_SIZE]) {
     const char *name = http_req_param(req, "id");
     return id_from_uuid("run", name, out) ? out : name;
 }
 
-static void write_usage(struct json_writer *w, const struct store_run *r) {
-    const struct store_run_usage *u = &r->usage;
-    char cost[40];
-    json_writer_key(w, "usage");
-    if (!r->has_usage) {
-        json_writer_null(w);
-        return;
-    }
-    json_writer_object_begin(w);
-    json_writer_key(w, "input_tokens");
-    json_writer_int(w, u->input_tokens);
-    json_writer_key(w, "output_tokens");
-    json_writer_int(w, u->output_tokens);
-    json_writer_key(w, "cache_read_tokens");
-    json_writer_int(w, u->cache_read_tokens);
-    json_writer_key(w, "cache_write_tokens");
-    json_writer_int(w, u->cache_write_tokens);
-    json_writer_key(w, "cost_usd");
-    int n = snprintf(cost, sizeof(cost), "%.9f", (double)u->cost_nusd / 1e9);
-    json_writer_raw(w, cost, (size_t)n);
-    json_writer_key(w, "price_known");
-    json_writer_bool(w, !u->unpriced);
-    json_writer_object_end(w);
-}
-
-static void write_run(struct json_writer *w, const struct store_run *r) {
-    char text[CLOCK_RFC3339_SIZE];
-    char uuid[UUID_SIZE];
-    json_writer_key(w, "id");
-    json_writer_str(w, is_told_by_uuid(r->kind) ? id_to_uuid(r->id, uuid) : r->id);
-    json_writer_key(w, "kind");
-    json_writer_str(w, r->kind);
-    json_writer_key(w, "status");
-    json_writer_str(w, r->status);
-    json_writer_key(w, "title");
-    json_writer_str(w, r->title);
-    json_writer_key(w, "key");
-    json_writer_str(w, r->owner);
-    json_writer_key(w, "created_at");
-    json_writer_str(w, clock_rfc3339(r->created_ms, text));
-    json_writer_key(w, "finished_at");
-    json_writer_str(w, r->finished_ms ? clock_rfc3339(r->finished_ms, text) : NULL);
-    json_writer_key(w, "duration_ms");
-    if (r->finished_ms)
-        json_writer_int(w, r->finished_ms - r->created_ms);
-    else
-        json_writer_null(w);
-    write_usage(w, r);
-    json_writer_key(w, "error");
-    if (r->error_code) {
-        json_writer_object_begin(w);
-        json_writer_key(w, "code");
-        json_writer_str(w, r->error_code);
-        json_writer_key(w, "message");
-        json_writer_str(w, r->error_message);
-        json_writer_object_end(w);
-    } else {
-        json_writer_null(w);
-    }
-}
-
-static void on_run(void *ctx, const struct store_run *r) {
+static void api_runs_on_run(void *ctx, const struct store_run *r) {
     struct json_writer *w = ctx;
     json_writer_object_begin(w);
-    write_run(w, r);
+    job_answer_run(w, r);
     json_writer_object_end(w);
 }
 
@@ -137,7 +72,7 @@ static int check_cursor(const struct http_req *req, struct runs_filter *f, struc
     return err_set(err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
 }
 
-static int check_kind(const struct http_req *req, struct runs_filter *f, struct err *err) {
+static int api_runs_check_kind(const struct http_req *req, struct runs_filter *f, struct err *err) {
     (void)req;
     (void)err;
     f->query.kind = f->texts[RUNS_KIND];
@@ -181,7 +116,8 @@ static int check_key(const struct http_req *req, struct runs_filter *f, struct e
     return 0;
 }
 
-static int read_time(const char *name, const char *text, int64_t *ret_ms, struct err *err) {
+static int api_runs_read_time(const char *name, const char *text, int64_t *ret_ms,
+                              struct err *err) {
     if (clock_parse_rfc3339(text, ret_ms) && *ret_ms > 0)
         return 0;
     return err_set(err, ERR_BAD_REQUEST,
@@ -190,12 +126,12 @@ static int read_time(const char *name, const char *text, int64_t *ret_ms, struct
 
 static int check_since(const struct http_req *req, struct runs_filter *f, struct err *err) {
     (void)req;
-    return read_time("since", f->texts[RUNS_SINCE], &f->query.since_ms, err);
+    return api_runs_read_time("since", f->texts[RUNS_SINCE], &f->query.since_ms, err);
 }
 
 static int check_until(const struct http_req *req, struct runs_filter *f, struct err *err) {
     (void)req;
-    return read_time("until", f->texts[RUNS_UNTIL], &f->query.until_ms, err);
+    return api_runs_read_time("until", f->texts[RUNS_UNTIL], &f->query.until_ms, err);
 }
 
 static int read_filter(const struct http_req *req, struct runs_filter *f, struct err *err) {
@@ -203,11 +139,16 @@ static int read_filter(const struct http_req *req, struct runs_filter *f, struct
         const char *name;
         int (*check)(const struct http_req *req, struct runs_filter *f, struct err *err);
     } params[RUNS_TEXTS] = {
-        [RUNS_CURSOR] = {"cursor", check_cursor}, [RUNS_KIND] = {"kind", check_kind},
+        [RUNS_CURSOR] = {"cursor", check_cursor}, [RUNS_KIND] = {"kind", api_runs_check_kind},
         [RUNS_STATUS] = {"status", check_status}, [RUNS_TEXT] = {"text", check_text},
         [RUNS_KEY] = {"key", check_key},          [RUNS_SINCE] = {"since", check_since},
         [RUNS_UNTIL] = {"until", check_until}};
-    int rc = api_read_limit(req, &f->query.limit, err);
+    const char *names[RUNS_TEXTS + 2] = {"limit"};
+    for (size_t i = 0; i < RUNS_TEXTS; i++)
+        names[i + 1] = params[i].name;
+    int rc = http_req_query_check(req, names, err);
+    if (rc == 0)
+        rc = api_read_limit(req, &f->query.limit, err);
     for (size_t i = 0; rc >= 0 && i < RUNS_TEXTS; i++) {
         rc = http_req_query_get(req, params[i].name, &f->texts[i], err);
         if (rc > 0)
@@ -216,7 +157,7 @@ static int read_filter(const struct http_req *req, struct runs_filter *f, struct
     return rc;
 }
 
-static void list(struct http_req *req, void *ctx) {
+static void api_runs_list(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct runs_filter filter = {.query = {.scope = front_scope(req), .limit = RUNS_DEFAULT}};
@@ -230,7 +171,7 @@ static void list(struct http_req *req, void *ctx) {
     json_writer_array_begin(&w);
     int rc = read_filter(req, &filter, &err);
     if (rc >= 0)
-        rc = store_run_list(f->store, &filter.query, on_run, &w, next, &err);
+        rc = store_run_list(f->store, &filter.query, api_runs_on_run, &w, next, &err);
     runs_filter_finish(&filter);
     if (rc < 0) {
         buf_finish(&b);
@@ -244,46 +185,11 @@ static void list(struct http_req *req, void *ctx) {
     http_respond_buf(req, 200, "application/json", &b);
 }
 
-static void on_event(void *ctx, const struct store_event *e) {
-    struct json_writer *w = ctx;
-    char text[CLOCK_RFC3339_SIZE];
-    json_writer_object_begin(w);
-    json_writer_key(w, "seq");
-    json_writer_int(w, e->seq);
-    json_writer_key(w, "time");
-    json_writer_str(w, clock_rfc3339(e->time_ms, text));
-    json_writer_key(w, "type");
-    json_writer_str(w, e->type);
-    json_writer_key(w, "data");
-    json_writer_raw(w, e->json, strlen(e->json));
-    json_writer_object_end(w);
-}
-
 static void respond_run(struct front *f, struct http_req *req, const char *id) {
     struct err err;
-    struct store_run r;
-    if (store_run_get(f->store, id, front_scope(req), &r, &err) < 0) {
-        http_respond_err(req, &err);
-        return;
-    }
     struct buf b;
     buf_init(&b, ANSWER_MAX_BYTES);
-    struct json_writer w;
-    json_writer_init(&w, &b);
-    json_writer_object_begin(&w);
-    write_run(&w, &r);
-    json_writer_key(&w, "detail");
-    if (r.detail)
-        json_writer_raw(&w, r.detail, strlen(r.detail));
-    else
-        json_writer_null(&w);
-    json_writer_key(&w, "events");
-    json_writer_array_begin(&w);
-    int rc = store_event_list(f->store, id, 0, EVENTS_MAX, on_event, &w, &err);
-    json_writer_array_end(&w);
-    json_writer_object_end(&w);
-    store_run_finish(&r);
-    if (rc < 0) {
+    if (job_answer(f->store, id, front_scope(req), &b, &err) < 0) {
         buf_finish(&b);
         http_respond_err(req, &err);
         return;
@@ -291,7 +197,7 @@ static void respond_run(struct front *f, struct http_req *req, const char *id) {
     http_respond_buf(req, 200, "application/json", &b);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void api_runs_get(struct http_req *req, void *ctx) {
     char id[ID_SIZE];
     respond_run(ctx, req, api_run_id(req, id));
 }
@@ -307,12 +213,12 @@ struct run_follower {
     char prefix[UUID_SIZE + 1];
 };
 
-static void stop_following(struct run_follower *w) {
+static void api_runs_stop_following(struct run_follower *w) {
     job_unfollow(w->follow);
     free(w);
 }
 
-static bool send_event(void *ctx, const struct job_event *e) {
+static bool api_runs_send_event(void *ctx, const struct job_event *e) {
     struct run_follower *w = ctx;
     if (!w->how.stream)
         return true;
@@ -322,7 +228,8 @@ static bool send_event(void *ctx, const struct job_event *e) {
     return !w->full;
 }
 
-static void write_end(struct front *f, struct http_req *req, const char *id, struct buf *out) {
+static void api_runs_write_end(struct front *f, struct http_req *req, const char *id,
+                               struct buf *out) {
     struct err err;
     struct store_run r;
     if (store_run_look(f->store, id, front_scope(req), 0, &r, &err) < 0)
@@ -330,13 +237,13 @@ static void write_end(struct front *f, struct http_req *req, const char *id, str
     struct json_writer j;
     json_writer_init(&j, out);
     json_writer_object_begin(&j);
-    write_run(&j, &r);
+    job_answer_run(&j, &r);
     json_writer_object_end(&j);
     store_run_finish(&r);
 }
 
 /* The last event: what became of it. */
-static void send_end(struct run_follower *w) {
+static void api_runs_send_end(struct run_follower *w) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ANSWER_MAX_BYTES);
     w->how.write_end(w->front, w->req, job_followed(w->follow), &b);
@@ -344,26 +251,26 @@ static void send_end(struct run_follower *w) {
         (void)http_sse_send(w->req, "end", NULL, b.data, b.len);
 }
 
-static void on_more(void *ctx) {
+static void api_runs_on_more(void *ctx) {
     struct run_follower *w = ctx;
-    if (w->full || job_read(w->follow, send_event, w))
+    if (w->full || job_read(w->follow, api_runs_send_event, w))
         return;
     if (w->how.stream) {
-        send_end(w);
+        api_runs_send_end(w);
         http_stream_end(w->req);
     } else {
         w->how.respond(w->front, w->req, job_followed(w->follow));
     }
-    stop_following(w);
+    api_runs_stop_following(w);
 }
 
-static void on_drain(void *ctx) {
+static void api_runs_on_drain(void *ctx) {
     struct run_follower *w = ctx;
     w->full = false;
-    on_more(w);
+    api_runs_on_more(w);
 }
 
-static void on_follower_gone(void *ctx) {
+static void api_runs_on_follower_gone(void *ctx) {
     struct run_follower *w = ctx;
     struct err ignored;
     if (!w->how.stream && w->how.cancels)
@@ -372,10 +279,10 @@ static void on_follower_gone(void *ctx) {
         http_stream_end(w->req);
     else
         http_respond_empty(w->req, 499);
-    stop_following(w);
+    api_runs_stop_following(w);
 }
 
-static int read_number(const char *text, int64_t *ret, struct err *err) {
+static int api_runs_read_number(const char *text, int64_t *ret, struct err *err) {
     char *end = NULL;
     if (!text)
         return 0;
@@ -386,7 +293,7 @@ static int read_number(const char *text, int64_t *ret, struct err *err) {
 }
 
 /* From the event after ?after=N, or after the Last-Event-ID that a browser sends by itself. */
-static void follow(struct http_req *req, void *ctx) {
+static void api_runs_follow(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     char id[ID_SIZE];
@@ -394,8 +301,8 @@ static void follow(struct http_req *req, void *ctx) {
     int64_t after = 0;
     int rc = http_req_query_get(req, "after", &after_text, &err);
     if (rc >= 0)
-        rc = read_number(after_text ? after_text : http_req_header(req, "last-event-id"), &after,
-                         &err);
+        rc = api_runs_read_number(after_text ? after_text : http_req_header(req, "last-event-id"),
+                                  &after, &err);
     if (rc < 0)
         http_respond_err(req, &err);
     else
@@ -415,22 +322,21 @@ void api_follow_as(struct front *f, struct http_req *req, const struct api_follo
     if (!how->respond)
         w->how.respond = respond_run;
     if (!how->write_end)
-        w->how.write_end = write_end;
-    if (job_follow(f->jobs, how->id, front_scope(req), how->after, on_more, w, &w->follow, &err) <
-        0) {
+        w->how.write_end = api_runs_write_end;
+    if (job_follow(f->jobs, how->id, front_scope(req), how->after, api_runs_on_more, w, &w->follow,
+                   &err) < 0) {
         free(w);
         http_respond_err(req, &err);
         return;
     }
-    http_req_on_gone(req, on_follower_gone, w);
+    http_req_on_gone(req, api_runs_on_follower_gone, w);
     if (!how->stream)
         return;
-    http_res_header(req, "Cache-Control", "no-store");
-    http_stream_begin(req, 200, "text/event-stream");
-    http_stream_on_drain(req, on_drain, w);
+    http_sse_begin(req);
+    http_stream_on_drain(req, api_runs_on_drain, w);
 }
 
-static void cancel(struct http_req *req, void *ctx) {
+static void api_runs_cancel(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     char id[ID_SIZE];
@@ -443,21 +349,22 @@ static void cancel(struct http_req *req, void *ctx) {
 void api_runs_routes(struct front *f) {
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/runs",
-                                                    .handler = list,
+                                                    .handler = api_runs_list,
                                                     .ctx = f,
                                                     .flags = FRONT_ROUTE_READ});
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/runs/{id}",
-                                                    .handler = get,
+                                                    .handler = api_runs_get,
                                                     .ctx = f,
                                                     .flags = FRONT_ROUTE_READ});
     http_server_route(f->http, &(struct http_route){.methods = "GET",
                                                     .pattern = "/v1/runs/{id}/events",
-                                                    .handler = follow,
+                                                    .handler = api_runs_follow,
                                                     .ctx = f,
                                                     .flags = FRONT_ROUTE_READ | HTTP_ROUTE_WATCH});
     http_server_route(f->http, &(struct http_route){.methods = "POST",
                                                     .pattern = "/v1/runs/{id}/cancel",
-                                                    .handler = cancel,
-                                                    .ctx = f});
+                                                    .handler = api_runs_cancel,
+                                                    .ctx = f,
+                                                    .flags = FRONT_ROUTE_LATE});
 }

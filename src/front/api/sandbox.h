@@ -1,9 +1,9 @@
 #pragma once
 /* What the endpoint families of sandboxes share. */
 
-#include "front/front.h"
 #include "front/sandbox/exec.h"
 #include "front/sandbox/sandboxes.h"
+#include "front/server/front.h"
 
 /* A request that waits for one answer of a sandbox. When the client leaves, or the answer comes, it
  * is over; the request is answered in either case. */
@@ -47,7 +47,8 @@ void api_fail(struct http_req *req, const struct err *err);
 struct sandbox *api_sandbox(struct http_req *req, struct front *f, bool paused);
 /* The command that the path names (a reference), or NULL: then the request is answered. */
 struct exec *api_exec(struct http_req *req, struct front *f);
-/* The body as an object; an empty one is {}. */
+/* The body as an object; an empty one is {}. No text in it holds a NUL, but of "files" and "stdin".
+ */
 int api_body(struct http_req *req, json_t **ret, struct err *err);
 /* A body that may have "files": as JSON, their base64 decoded. */
 extern const struct http_reader api_reader_files;

@@ -18,7 +18,7 @@ enum {
 
 /* --- shared with the other families --- */
 
-static void on_ask_gone(void *ctx) {
+static void api_sandboxes_on_ask_gone(void *ctx) {
     struct ask *a = ctx;
     sandbox_call_cancel(a->call);
     http_respond_empty(a->req, 499);
@@ -48,7 +48,7 @@ void ask_wait(struct ask *a, struct sandbox_call *call) {
     struct err err;
     if (call) {
         a->call = call;
-        http_req_on_gone(a->req, on_ask_gone, a);
+        http_req_on_gone(a->req, api_sandboxes_on_ask_gone, a);
         return;
     }
     (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox takes no requests now");
@@ -93,11 +93,25 @@ static int read_with_files(const char *body, size_t len, const void *how, void *
     return rc;
 }
 
-static void free_tree(void *tree) {
+static void api_sandboxes_free_tree(void *tree) {
     json_decref(tree);
 }
 
-const struct http_reader api_reader_files = {.read = read_with_files, .free = free_tree};
+const struct http_reader api_reader_files = {.read = read_with_files,
+                                             .free = api_sandboxes_free_tree};
+
+/* Names, paths, tags, arguments and the like hold no NUL; what a program reads may. */
+static int check_texts(const json_t *body, struct err *err) {
+    const char *key;
+    json_t *v;
+    int rc = 0;
+    json_object_foreach((json_t *)(uintptr_t)body, key, v) {
+        bool content = strcmp(key, "files") == 0 || strcmp(key, "stdin") == 0;
+        if (rc == 0 && !content)
+            rc = json_check_no_nul(v, key, err);
+    }
+    return rc;
+}
 
 int api_body(struct http_req *req, json_t **ret, struct err *err) {
     if (http_req_body_len(req) == 0) {
@@ -106,11 +120,13 @@ int api_body(struct http_req *req, json_t **ret, struct err *err) {
     }
     json_t *j = NULL;
     int rc = http_req_json(req, &j, err);
-    if (rc == 0 && !json_is_object(j)) {
-        json_decref(j);
-        return err_set(err, ERR_BAD_REQUEST, "the request body must be a JSON object");
-    }
+    if (rc == 0 && !json_is_object(j))
+        rc = err_set(err, ERR_BAD_REQUEST, "the request body must be a JSON object");
     if (rc == 0)
+        rc = check_texts(j, err);
+    if (rc < 0)
+        json_decref(j);
+    else
         *ret = j;
     return rc;
 }
@@ -174,7 +190,7 @@ int api_number(struct http_req *req, const char *name, uint64_t max, uint64_t *r
 }
 
 json_t *api_grants(const struct http_req *req) {
-    return sandbox_grants(front_identity(req));
+    return key_grants(front_identity(req));
 }
 
 struct sandboxes_page {
@@ -186,7 +202,7 @@ struct sandboxes_page {
     bool more;
 };
 
-static void on_record(void *ctx, const struct store_record *r) {
+static void api_sandboxes_on_record(void *ctx, const struct store_record *r) {
     struct sandboxes_page *p = ctx;
     if (json_array_size(p->list) == p->limit) {
         p->more = true;
@@ -201,8 +217,11 @@ void api_records(struct http_req *req, struct front *f, const char *kind, const 
                  json_t *(*show)(const struct front *f, const struct store_record *r)) {
     struct err err;
     _cleanup_(free) char *cursor = NULL;
+    static const char *const params[] = {"limit", "cursor", NULL};
     uint64_t limit = LIST_DEFAULT;
-    int rc = api_number(req, "limit", LIMIT_PAGE_ROWS, &limit, &err);
+    int rc = http_req_query_check(req, params, &err);
+    if (rc == 0)
+        rc = api_number(req, "limit", LIMIT_PAGE_ROWS, &limit, &err);
     if (rc >= 0 && limit == 0)
         rc = err_set(&err, ERR_BAD_REQUEST, "\"limit\" must be a number from 1 to %d",
                      LIMIT_PAGE_ROWS);
@@ -214,7 +233,7 @@ void api_records(struct http_req *req, struct front *f, const char *kind, const 
     struct store_record_query q = {
         .scope = front_scope(req), .parent = parent, .before = cursor, .limit = limit + 1};
     if (rc >= 0)
-        rc = store_record_list(f->store, kind, &q, on_record, &p, &err);
+        rc = store_record_list(f->store, kind, &q, api_sandboxes_on_record, &p, &err);
     if (rc < 0) {
         json_decref(p.list);
         http_respond_err(req, &err);
@@ -232,7 +251,7 @@ struct making {
     struct sandbox *sandbox;
 };
 
-static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
+static void api_sandboxes_on_made(void *ctx, struct sandbox *s, const struct err *err) {
     struct making *m = ctx;
     http_req_on_gone(m->req, NULL, NULL);
     if (err) {
@@ -244,30 +263,31 @@ static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
     free(m);
 }
 
-static void on_maker_gone(void *ctx) {
+static void api_sandboxes_on_maker_gone(void *ctx) {
     struct making *m = ctx;
     http_respond_empty(m->req, 499);
     sandbox_drop_maker(m->sandbox);
     free(m);
 }
 
-static void create(struct http_req *req, void *ctx) {
+static void api_sandboxes_create(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(json) json_t *grants = api_grants(req);
-    if (api_body(req, &body, &err) < 0) {
-        http_respond_err(req, &err);
-        return;
-    }
     const struct identity *who = front_identity(req);
-    struct sandbox_ask ask = {
-        .owner = who ? who->key_id : "", .scope = front_scope(req), .grants = grants, .body = body};
+    struct sandbox_request r = {
+        .owner = who ? who->key_id : "", .scope = front_scope(req), .grants = grants};
     struct making *m = xcalloc(1, sizeof(*m));
     m->req = req;
-    m->sandbox = sandboxes_make(f->sandboxes, &ask, on_made, m, &err);
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = sandbox_request_read(body, &r, &err);
+    if (rc == 0)
+        m->sandbox = sandboxes_make(f->sandboxes, &r, api_sandboxes_on_made, m, &err);
+    sandbox_request_finish(&r);
     if (m->sandbox) {
-        http_req_on_gone(req, on_maker_gone, m);
+        http_req_on_gone(req, api_sandboxes_on_maker_gone, m);
         return;
     }
     free(m);
@@ -276,12 +296,12 @@ static void create(struct http_req *req, void *ctx) {
 
 /* --- looking --- */
 
-static json_t *show_record(const struct front *f, const struct store_record *r) {
+static json_t *api_sandboxes_show_record(const struct front *f, const struct store_record *r) {
     return sandboxes_show_record(f->sandboxes, r);
 }
 
-static void list(struct http_req *req, void *ctx) {
-    api_records(req, ctx, "sandbox", "sbx", "sandboxes", NULL, show_record);
+static void api_sandboxes_list(struct http_req *req, void *ctx) {
+    api_records(req, ctx, "sandbox", "sbx", "sandboxes", NULL, api_sandboxes_show_record);
 }
 
 static void respond_shown(void *ctx, struct http_req *req, const char *id) {
@@ -304,7 +324,7 @@ void changing_done(void *ctx, const struct err *err) {
     free(c);
 }
 
-static void on_changing_gone(void *ctx) {
+static void api_sandboxes_on_changing_gone(void *ctx) {
     struct changing *c = ctx;
     sandbox_change_leave(c->change);
     http_respond_empty(c->req, 499);
@@ -323,14 +343,14 @@ struct changing *changing_new(struct http_req *req, const struct sandbox *s,
 void changing_wait(struct changing *c, struct sandbox_change *change, const struct err *err) {
     if (change) {
         c->change = change;
-        http_req_on_gone(c->req, on_changing_gone, c);
+        http_req_on_gone(c->req, api_sandboxes_on_changing_gone, c);
         return;
     }
     http_respond_err(c->req, err);
     free(c);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void api_sandboxes_get(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     const char *id = http_req_param(req, "id");
@@ -352,21 +372,21 @@ struct ending {
     struct sandbox_waiter *waiter;
 };
 
-static void on_ended(void *ctx) {
+static void api_sandboxes_on_ended(void *ctx) {
     struct ending *e = ctx;
     http_req_on_gone(e->req, NULL, NULL);
     http_respond_empty(e->req, 204);
     free(e);
 }
 
-static void on_ending_gone(void *ctx) {
+static void api_sandboxes_on_ending_gone(void *ctx) {
     struct ending *e = ctx;
     e->waiter->cb = NULL;
     http_respond_empty(e->req, 499);
     free(e);
 }
 
-static void delete (struct http_req *req, void *ctx) {
+static void api_sandboxes_delete(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     const char *id = http_req_param(req, "id");
@@ -387,13 +407,13 @@ static void delete (struct http_req *req, void *ctx) {
     }
     struct ending *e = xcalloc(1, sizeof(*e));
     e->req = req;
-    http_req_on_gone(req, on_ending_gone, e);
-    e->waiter = sandbox_end(s, on_ended, e);
+    http_req_on_gone(req, api_sandboxes_on_ending_gone, e);
+    e->waiter = sandbox_end(s, api_sandboxes_on_ended, e);
 }
 
 /* --- time --- */
 
-static void extend(struct http_req *req, void *ctx) {
+static void api_sandboxes_extend(struct http_req *req, void *ctx) {
     static const char *const keys[] = {"timeout_s", NULL};
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, true);
@@ -429,7 +449,7 @@ static void pause_(struct http_req *req, void *ctx) {
     pause_or_resume(req, ctx, true);
 }
 
-static void resume(struct http_req *req, void *ctx) {
+static void api_sandboxes_resume(struct http_req *req, void *ctx) {
     pause_or_resume(req, ctx, false);
 }
 
@@ -442,13 +462,18 @@ static void put_network(struct http_req *req, void *ctx) {
         return;
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(json) json_t *grants = api_grants(req);
-    if (api_body(req, &body, &err) < 0) {
+    struct network_ask ask = {0};
+    int rc = api_body(req, &body, &err);
+    if (rc == 0)
+        rc = network_ask_read(body, &ask, &err);
+    if (rc < 0) {
         http_respond_err(req, &err);
-        return;
+    } else {
+        struct changing *c = changing_new(req, s, respond_shown, ctx);
+        struct sandbox_network network = {.ask = &ask, .grants = grants};
+        changing_wait(c, sandbox_set_network(s, &network, changing_done, c, &err), &err);
     }
-    struct changing *c = changing_new(req, s, respond_shown, ctx);
-    struct sandbox_network network = {.json = body, .grants = grants};
-    changing_wait(c, sandbox_set_network(s, &network, changing_done, c, &err), &err);
+    network_ask_finish(&ask);
 }
 
 static void list_events(struct http_req *req, void *ctx) {
@@ -480,16 +505,16 @@ void api_sandboxes_routes(struct front *f) {
     const struct http_route routes[] = {
         {.methods = "POST",
          .pattern = "/v1/sandboxes",
-         .handler = create,
+         .handler = api_sandboxes_create,
          .ctx = f,
          .body_bytes = CREATE_BODY_BYTES,
          .reader = &api_reader_files},
-        {"GET", "/v1/sandboxes", list, f, FRONT_ROUTE_READ, 0},
-        {"GET", "/v1/sandboxes/{id}", get, f, FRONT_ROUTE_READ, 0},
-        {"DELETE", "/v1/sandboxes/{id}", delete, f, 0, 0},
-        {"POST", "/v1/sandboxes/{id}/extend", extend, f, 0, 0},
+        {"GET", "/v1/sandboxes", api_sandboxes_list, f, FRONT_ROUTE_READ, 0},
+        {"GET", "/v1/sandboxes/{id}", api_sandboxes_get, f, FRONT_ROUTE_READ, 0},
+        {"DELETE", "/v1/sandboxes/{id}", api_sandboxes_delete, f, 0, 0},
+        {"POST", "/v1/sandboxes/{id}/extend", api_sandboxes_extend, f, 0, 0},
         {"POST", "/v1/sandboxes/{id}/pause", pause_, f, 0, 0},
-        {"POST", "/v1/sandboxes/{id}/resume", resume, f, 0, 0},
+        {"POST", "/v1/sandboxes/{id}/resume", api_sandboxes_resume, f, 0, 0},
         {"PUT", "/v1/sandboxes/{id}/network", put_network, f, 0, 0},
         {"GET", "/v1/sandboxes/{id}/network/events", list_events, f, FRONT_ROUTE_READ, 0},
     };

@@ -11,7 +11,7 @@ struct snapshot_making {
     struct snapshot *snapshot;
 };
 
-static void on_made(void *ctx, const json_t *shown, const struct err *err) {
+static void api_snapshots_on_made(void *ctx, const json_t *shown, const struct err *err) {
     struct snapshot_making *m = ctx;
     http_req_on_gone(m->req, NULL, NULL);
     if (err)
@@ -21,14 +21,14 @@ static void on_made(void *ctx, const json_t *shown, const struct err *err) {
     free(m);
 }
 
-static void on_gone(void *ctx) {
+static void api_snapshots_on_gone(void *ctx) {
     struct snapshot_making *m = ctx;
     http_respond_empty(m->req, 499);
     snapshot_leave(m->snapshot);
     free(m);
 }
 
-static int read_name(const json_t *body, const char **ret, struct err *err) {
+static int api_snapshots_read_name(const json_t *body, const char **ret, struct err *err) {
     static const char *const keys[] = {"name", NULL};
     int rc = json_check_keys(body, "the request", keys, err);
     if (rc == 0)
@@ -36,34 +36,34 @@ static int read_name(const json_t *body, const char **ret, struct err *err) {
     return rc == 0 && *ret ? sandbox_check_name(*ret, err) : rc;
 }
 
-static void create(struct http_req *req, void *ctx) {
+static void api_snapshots_create(struct http_req *req, void *ctx) {
     struct err err;
     struct sandbox *box = api_sandbox(req, ctx, false);
     if (!box)
         return;
     _cleanup_(json) json_t *body = NULL;
     struct snapshot_making *m = xcalloc(1, sizeof(*m));
-    struct snapshot_ask ask = {.made = on_made, .ctx = m};
+    struct snapshot_ask ask = {.made = api_snapshots_on_made, .ctx = m};
     m->req = req;
-    if (api_body(req, &body, &err) < 0 || read_name(body, &ask.name, &err) < 0 ||
+    if (api_body(req, &body, &err) < 0 || api_snapshots_read_name(body, &ask.name, &err) < 0 ||
         snapshot_make(box, &ask, &m->snapshot, &err) < 0) {
         free(m);
         api_fail(req, &err);
         return;
     }
-    http_req_on_gone(req, on_gone, m);
+    http_req_on_gone(req, api_snapshots_on_gone, m);
 }
 
-static json_t *show(const struct front *f, const struct store_record *r) {
+static json_t *api_snapshots_show(const struct front *f, const struct store_record *r) {
     (void)f;
     return snapshot_show(r);
 }
 
-static void list(struct http_req *req, void *ctx) {
-    api_records(req, ctx, "snapshot", "snp", "snapshots", NULL, show);
+static void api_snapshots_list(struct http_req *req, void *ctx) {
+    api_records(req, ctx, "snapshot", "snp", "snapshots", NULL, api_snapshots_show);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void api_snapshots_get(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct store_record r;
@@ -77,7 +77,7 @@ static void get(struct http_req *req, void *ctx) {
     http_respond_json(req, 200, o);
 }
 
-static void delete (struct http_req *req, void *ctx) {
+static void api_snapshots_delete(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     if (snapshot_delete(f->sandboxes, http_req_param(req, "id"), front_scope(req), &err) < 0)
@@ -88,10 +88,10 @@ static void delete (struct http_req *req, void *ctx) {
 
 void api_snapshots_routes(struct front *f) {
     const struct http_route routes[] = {
-        {"POST", "/v1/sandboxes/{id}/snapshots", create, f, 0, 0},
-        {"GET", "/v1/snapshots", list, f, FRONT_ROUTE_READ, 0},
-        {"GET", "/v1/snapshots/{id}", get, f, FRONT_ROUTE_READ, 0},
-        {"DELETE", "/v1/snapshots/{id}", delete, f, 0, 0},
+        {"POST", "/v1/sandboxes/{id}/snapshots", api_snapshots_create, f, 0, 0},
+        {"GET", "/v1/snapshots", api_snapshots_list, f, FRONT_ROUTE_READ, 0},
+        {"GET", "/v1/snapshots/{id}", api_snapshots_get, f, FRONT_ROUTE_READ, 0},
+        {"DELETE", "/v1/snapshots/{id}", api_snapshots_delete, f, 0, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(f->http, &routes[i]);

@@ -23,7 +23,6 @@ enum {
     TASKS_DEFAULT = 20,
     IDEM_BYTES = 200,
     TITLE_BYTES = 200,
-    TIMEOUT_MS = 3600000,
     TIMEOUT_MAX_MS = 86400000,
     ATTEMPTS = 3,
     ATTEMPTS_MAX = 10,
@@ -35,7 +34,7 @@ enum {
 
 /* --- in JSON --- */
 
-static void write_time(struct json_writer *w, const char *key, int64_t ms) {
+static void api_tasks_write_time(struct json_writer *w, const char *key, int64_t ms) {
     char text[CLOCK_RFC3339_SIZE];
     json_writer_key(w, key);
     json_writer_str(w, ms ? clock_rfc3339(ms, text) : NULL);
@@ -46,7 +45,7 @@ static void write_number(struct json_writer *w, const char *key, int64_t v) {
     json_writer_int(w, v);
 }
 
-static void write_text(struct json_writer *w, const char *key, const char *v) {
+static void api_tasks_write_text(struct json_writer *w, const char *key, const char *v) {
     json_writer_key(w, key);
     json_writer_str(w, v);
 }
@@ -60,37 +59,40 @@ static void write_raw(struct json_writer *w, const char *key, const char *json) 
         json_writer_null(w);
 }
 
-static void write_task(struct json_writer *w, const struct ledger_task *t, bool whole) {
+static void api_tasks_write(struct json_writer *w, const struct ledger_task *t, bool whole) {
     json_writer_object_begin(w);
-    write_text(w, "id", t->id);
-    write_text(w, "type", t->type);
-    write_text(w, "state", task_state_name(t->state));
-    write_text(w, "title", t->title);
+    api_tasks_write_text(w, "id", t->id);
+    api_tasks_write_text(w, "key", t->owner);
+    api_tasks_write_text(w, "type", t->type);
+    api_tasks_write_text(w, "state", task_state_name(t->state));
+    api_tasks_write_text(w, "title", t->title);
     write_number(w, "priority", t->priority);
-    write_time(w, "created_at", t->created_ms);
-    write_time(w, "run_at", t->run_at_ms);
-    write_time(w, "started_at", t->started_ms);
-    write_time(w, "finished_at", t->finished_ms);
+    api_tasks_write_time(w, "created_at", t->created_ms);
+    api_tasks_write_time(w, "run_at", t->run_at_ms);
+    api_tasks_write_time(w, "started_at", t->started_ms);
+    api_tasks_write_time(w, "finished_at", t->finished_ms);
     write_number(w, "timeout_ms", t->timeout_ms);
     write_number(w, "attempt", t->attempt);
     write_number(w, "max_attempts", t->max_attempts);
-    write_text(w, "run", *t->run ? t->run : NULL);
+    api_tasks_write_text(w, "run", *t->run ? t->run : NULL);
     json_writer_key(w, "cancelling");
     json_writer_bool(w, t->cancel);
     json_writer_key(w, "error");
     if (t->error_code) {
         json_writer_object_begin(w);
-        write_text(w, "code", t->error_code);
-        write_text(w, "message", t->error_message);
+        api_tasks_write_text(w, "code", t->error_code);
+        api_tasks_write_text(w, "message", t->error_message);
         json_writer_object_end(w);
     } else {
         json_writer_null(w);
     }
     write_raw(w, "webhook", t->hook);
-    write_text(w, "idempotency_key", t->idem);
+    api_tasks_write_text(w, "idempotency_key", t->idem);
     if (whole) {
         write_raw(w, "attempts", t->attempts);
         write_raw(w, "result", t->result);
+        json_writer_key(w, "result_omitted"); /* too long, or no longer kept */
+        json_writer_bool(w, t->state == TASK_DONE && !t->result);
     }
     json_writer_object_end(w);
 }
@@ -100,12 +102,12 @@ static void respond_task(struct http_req *req, int status, const struct ledger_t
     struct json_writer w;
     buf_init(&b, ANSWER_BYTES);
     json_writer_init(&w, &b);
-    write_task(&w, t, true);
+    api_tasks_write(&w, t, true);
     http_respond_buf(req, status, "application/json", &b);
 }
 
 /* Whose tasks they may see; NULL: everybody's. */
-static const char *whose(const struct http_req *req) {
+static const char *api_tasks_whose(const struct http_req *req) {
     struct store_scope scope = front_scope(req);
     return scope.all ? NULL : scope.owner;
 }
@@ -113,11 +115,12 @@ static const char *whose(const struct http_req *req) {
 /* --- POST /v1/tasks --- */
 
 static int read_run_at(const json_t *body, int64_t *ret_ms, struct err *err) {
-    const json_t *v = json_object_get(body, "run_at");
+    const char *text = NULL;
     int64_t ms = 0;
-    if (!v || json_is_null(v))
-        return 0;
-    if (!json_is_string(v) || !clock_parse_rfc3339(json_string_value(v), &ms))
+    int rc = json_get_str(body, "run_at", &text, err);
+    if (rc < 0 || !text)
+        return rc;
+    if (!clock_parse_rfc3339(text, &ms))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"run_at\" must be a time such as \"2026-01-31T12:00:00Z\"");
     if (ms > clock_wall_ms() + (int64_t)AHEAD_S * 1000)
@@ -126,7 +129,7 @@ static int read_run_at(const json_t *body, int64_t *ret_ms, struct err *err) {
     return 0;
 }
 
-static int read_webhook(const json_t *body, struct ledger_task *t, struct err *err) {
+static int read_webhook(const json_t *body, struct ledger_task_submit *t, struct err *err) {
     static const char *const keys[] = {"url", "secret", NULL};
     const json_t *hook = json_object_get(body, "webhook");
     const char *url = NULL;
@@ -144,21 +147,20 @@ static int read_webhook(const json_t *body, struct ledger_task *t, struct err *e
         rc = hooks_check_url(url, err);
     if (rc == 0)
         rc = hooks_check_secret(secret, err);
-    t->webhook = (char *)(uintptr_t)url;
-    t->secret = (char *)(uintptr_t)secret;
+    t->webhook = url;
+    t->secret = secret;
     return rc;
 }
 
 /* A body that was read. */
 struct task_asked {
     json_t *body;
-    char *input; /* its text, or NULL */
-    size_t input_len;
+    char *input;    /* its text, or NULL */
     char hash[65];  /* of the body, if it is large; else "" */
     struct err err; /* what its type says to the input */
 };
 
-static void hash_body(const char *body, size_t len, char hash[65]) {
+static void api_tasks_hash_body(const char *body, size_t len, char hash[65]) {
     unsigned char sum[SHA256_DIGEST_LENGTH];
     (void)SHA256((const unsigned char *)body, len, sum);
     for (size_t i = 0; i < sizeof(sum); i++)
@@ -177,9 +179,8 @@ static int read_asked(const char *body, size_t len, const void *how, void **ret,
     if (type && type->read && json_is_object(input))
         (void)type->read(input, how, &a.err);
     a.input = json_dumps(input, JSON_COMPACT);
-    a.input_len = a.input ? strlen(a.input) : 0;
     if (len > LIMIT_READ_AT_ONCE_BYTES)
-        hash_body(body, len, a.hash);
+        api_tasks_hash_body(body, len, a.hash);
     *ret = xmalloc(sizeof(a));
     memcpy(*ret, &a, sizeof(a));
     return 0;
@@ -192,8 +193,8 @@ static void free_asked(void *asked) {
     free(a);
 }
 
-static int read_idem(const struct http_req *req, struct task_asked *asked, struct ledger_task *t,
-                     struct err *err) {
+static int read_idem(const struct http_req *req, struct task_asked *asked,
+                     struct ledger_task_submit *t, struct err *err) {
     const char *key = http_req_header(req, "idempotency-key");
     size_t len;
     if (!key)
@@ -207,20 +208,19 @@ static int read_idem(const struct http_req *req, struct task_asked *asked, struc
             return err_set(err, ERR_BAD_REQUEST, "an Idempotency-Key is visible ASCII");
     const char *body = http_req_body(req, &len);
     if (!*asked->hash)
-        hash_body(body, len, asked->hash);
-    t->idem = (char *)(uintptr_t)key;
+        api_tasks_hash_body(body, len, asked->hash);
+    t->idem = key;
     t->idem_hash = asked->hash;
     return 0;
 }
 
 /* What is the same for tasks of every type. Texts stay the body's. */
-static int read_common(const json_t *body, struct ledger_task *t, struct err *err) {
+static int read_common(const json_t *body, struct ledger_task_submit *t, struct err *err) {
     static const char *const keys[] = {"type",         "input",    "title",
                                        "run_at",       "priority", "timeout_ms",
                                        "max_attempts", "webhook",  NULL};
     const char *title = NULL;
     const char *type = NULL;
-    t->timeout_ms = TIMEOUT_MS;
     t->max_attempts = ATTEMPTS;
     int rc = json_check_keys(body, "the request", keys, err);
     if (rc == 0)
@@ -243,157 +243,157 @@ static int read_common(const json_t *body, struct ledger_task *t, struct err *er
         rc = read_run_at(body, &t->run_at_ms, err);
     if (rc == 0)
         rc = read_webhook(body, t, err);
-    t->type = (char *)(uintptr_t)type;
-    t->title = (char *)(uintptr_t)title;
+    t->type = type;
+    t->title = title;
     return rc;
 }
 
-static int check_input(struct front *f, const struct task_asked *asked, const struct ledger_task *t,
-                       struct err *err) {
+static int check_input(struct front *f, const struct task_asked *asked,
+                       struct ledger_task_submit *t, struct err *err) {
     const json_t *input = json_object_get(asked->body, "input");
     const struct task_type *type = task_type_find(t->type, err);
     if (!type)
         return -(int)err->code;
     if (!json_is_object(input))
         return err_set(err, ERR_BAD_REQUEST, "\"input\" must be an object: what %s takes", t->type);
-    int rc = tasks_check(f->tasks, type, input, err);
-    if (rc == 0 && asked->err.code) {
+    if (asked->err.code) {
         *err = asked->err;
-        rc = -(int)err->code;
+        return err_wrap(err, "\"input\"");
     }
-    return rc < 0 ? err_wrap(err, "\"input\"") : 0;
+    return tasks_check(f->tasks, type, input, &t->timeout_ms, err);
 }
 
 static void respond_submitted(struct api_wait *w, const struct ledger_answer *a) {
+    const struct ledger_task *t = &a->task_submitted.task;
     char location[ID_SIZE + 16];
     tasks_hint(w->front->tasks, NULL);
     if (!w->req)
         return;
-    (void)snprintf(location, sizeof(location), "/v1/tasks/%s", a->tasks[0].id);
+    (void)snprintf(location, sizeof(location), "/v1/tasks/%s", t->id);
     http_res_header(w->req, "Location", location);
-    if (a->repeated)
+    if (a->task_submitted.repeated)
         http_res_header(w->req, "Idempotent-Replayed", "true");
-    respond_task(w->req, 202, &a->tasks[0]);
+    respond_task(w->req, 202, t);
 }
 
-static void submit(struct http_req *req, void *ctx) {
+static void api_tasks_submit(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     void *read = NULL;
-    struct ledger_task t = {0};
+    struct ledger_ask what = {.op = LEDGER_TASK_SUBMIT};
+    struct ledger_task_submit *t = &what.task_submit;
     int rc = http_req_read(req, &read, &err);
     struct task_asked *asked = read;
     if (rc == 0)
-        rc = read_common(asked->body, &t, &err);
+        rc = read_common(asked->body, t, &err);
     if (rc == 0)
-        rc = read_idem(req, asked, &t, &err);
+        rc = read_idem(req, asked, t, &err);
     if (rc == 0)
-        rc = check_input(f, asked, &t, &err);
+        rc = check_input(f, asked, t, &err);
     if (rc == 0 && !asked->input)
         rc = err_set(&err, ERR_BAD_REQUEST, "\"input\" cannot be written");
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
-    t.body = asked->input;
-    t.body_len = asked->input_len;
-    id_new("task", t.id);
-    (void)snprintf(t.owner, sizeof(t.owner), "%s", front_identity(req)->key_id);
-    api_ask(f, req,
-            &(struct ledger_ask){.op = LEDGER_TASK_SUBMIT,
-                                 .task = &t,
-                                 .own_text = &asked->input,
-                                 .per_key = (size_t)f->config->tasks.waiting_per_key,
-                                 .body_bytes = f->config->tasks.waiting_mb_per_key << 20},
-            respond_submitted);
+    char id[ID_SIZE];
+    t->id = id_new("task", id);
+    t->owner = front_identity(req)->key_id;
+    t->body = asked->input;
+    t->own_body = &asked->input;
+    t->waiting_max = (size_t)f->config->tasks.waiting_per_key;
+    t->bytes_max = f->config->tasks.waiting_mb_per_key << 20;
+    api_ask(f, req, &what, respond_submitted);
 }
 
 /* --- the others --- */
 
-/* False: it was answered. */
-static bool read_id(struct http_req *req, struct ledger_task *t) {
+/* NULL: it was answered. */
+static const char *read_id(struct http_req *req) {
     struct err err;
     const char *id = http_req_param(req, "id");
-    if (id_is_valid("task", id, strlen(id))) {
-        (void)snprintf(t->id, sizeof(t->id), "%s", id);
-        return true;
-    }
+    if (id_is_valid("task", id, strlen(id)))
+        return id;
     (void)err_set(&err, ERR_NOT_FOUND, "there is no task \"%.40s\"", id);
     http_respond_err(req, &err);
-    return false;
+    return NULL;
 }
 
 static void respond_got(struct api_wait *w, const struct ledger_answer *a) {
     if (w->req)
-        respond_task(w->req, 200, &a->tasks[0]);
+        respond_task(w->req, 200, &a->task_got.task);
 }
 
-static void get(struct http_req *req, void *ctx) {
-    struct ledger_task t = {0};
-    if (read_id(req, &t))
+static void api_tasks_get(struct http_req *req, void *ctx) {
+    const char *id = read_id(req);
+    if (id)
         api_ask(ctx, req,
-                &(struct ledger_ask){.op = LEDGER_TASK_GET, .task = &t, .owner = whose(req)},
+                &(struct ledger_ask){.op = LEDGER_TASK_GET,
+                                     .task_get = {.id = id, .owner = api_tasks_whose(req)}},
                 respond_got);
 }
 
 static void respond_cancelled(struct api_wait *w, const struct ledger_answer *a) {
     if (!a->err.code)
-        tasks_hint(w->front->tasks, a->tasks[0].id);
+        tasks_hint(w->front->tasks, a->task_cancelled.task.id);
     if (w->req)
-        respond_task(w->req, 202, &a->tasks[0]);
+        respond_task(w->req, 202, &a->task_cancelled.task);
 }
 
-static void cancel(struct http_req *req, void *ctx) {
-    struct ledger_task t = {0};
-    if (read_id(req, &t))
+static void api_tasks_cancel(struct http_req *req, void *ctx) {
+    const char *id = read_id(req);
+    if (id)
         api_ask(ctx, req,
-                &(struct ledger_ask){.op = LEDGER_TASK_CANCEL, .task = &t, .owner = whose(req)},
+                &(struct ledger_ask){.op = LEDGER_TASK_CANCEL,
+                                     .task_cancel = {.id = id, .owner = api_tasks_whose(req)}},
                 respond_cancelled);
 }
 
-static void write_listed(struct json_writer *j, const struct ledger_answer *a, size_t i) {
-    write_task(j, &a->tasks[i], false);
+static void api_tasks_write_listed(struct json_writer *j, const struct ledger_answer *a, size_t i) {
+    api_tasks_write(j, &a->task_listed.tasks[i], false);
 }
 
-static const char *listed_id(const struct ledger_answer *a, size_t i) {
-    return a->tasks[i].id;
-}
-
-static void respond_list(struct api_wait *w, const struct ledger_answer *a) {
+static void api_tasks_respond_list(struct api_wait *w, const struct ledger_answer *a) {
     api_respond_page(w, a,
                      &(struct api_page){.name = "tasks",
-                                        .n = a->ntasks,
+                                        .n = a->task_listed.n,
                                         .max_bytes = ANSWER_BYTES,
-                                        .write = write_listed,
-                                        .id = listed_id});
+                                        .next = a->task_listed.next,
+                                        .write = api_tasks_write_listed});
 }
 
-static void list(struct http_req *req, void *ctx) {
+static void api_tasks_list(struct http_req *req, void *ctx) {
     struct err err;
+    static const char *const params[] = {"limit", "cursor", "state", "type", NULL};
     _cleanup_(free) char *cursor = NULL;
     _cleanup_(free) char *name = NULL;
-    enum task_state state = TASK_QUEUED;
+    _cleanup_(free) char *type = NULL;
     struct ledger_ask what = {
-        .op = LEDGER_TASK_LIST, .owner = whose(req), .state = -1, .limit = TASKS_DEFAULT};
-    int rc = api_read_limit(req, &what.limit, &err);
+        .op = LEDGER_TASK_LIST,
+        .task_list = {.owner = api_tasks_whose(req), .state = TASK_STATES, .limit = TASKS_DEFAULT}};
+    int rc = http_req_query_check(req, params, &err);
+    if (rc == 0)
+        rc = api_read_limit(req, &what.task_list.limit, &err);
     if (rc >= 0)
         rc = http_req_query_get(req, "cursor", &cursor, &err);
     if (rc > 0 && !id_is_valid("task", cursor, strlen(cursor)))
         rc = err_set(&err, ERR_BAD_REQUEST, "\"cursor\" must be a next_cursor of an earlier page");
     if (rc >= 0)
         rc = http_req_query_get(req, "state", &name, &err);
-    if (rc > 0 && !task_state_parse(name, &state))
+    if (rc > 0 && !task_state_parse(name, &what.task_list.state))
         rc = err_set(&err, ERR_BAD_REQUEST,
                      "\"state\" is queued, running, done, failed, cancelled or interrupted");
+    if (rc >= 0)
+        rc = http_req_query_get(req, "type", &type, &err);
+    if (rc > 0 && !task_type_find(type, &err))
+        rc = -(int)err.code;
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
-    if (name)
-        what.state = (int)state;
-    what.before = cursor;
-    what.limit++; /* one more tells whether there is another page */
-    api_ask(ctx, req, &what, respond_list);
+    what.task_list.before = cursor;
+    what.task_list.type = type;
+    api_ask(ctx, req, &what, api_tasks_respond_list);
 }
 
 /* --- GET /v1/usage --- */
@@ -406,23 +406,28 @@ static void respond_usage(struct api_wait *w, const struct ledger_answer *a) {
     buf_init(&b, ANSWER_BYTES);
     json_writer_init(&j, &b);
     json_writer_object_begin(&j);
-    write_raw(&j, "usage", a->usage);
-    write_raw(&j, "jobs", a->jobs);
-    write_raw(&j, "today", a->today);
+    write_raw(&j, "usage", a->usage_report.tasks);
+    write_raw(&j, "jobs", a->usage_report.jobs);
+    write_raw(&j, "today", a->usage_report.today);
     json_writer_object_end(&j);
     http_respond_buf(w->req, 200, "application/json", &b);
 }
 
 static bool is_day(const char *text) {
     int64_t ms;
+    if (!text)
+        return false;
     _cleanup_(free) char *time = xasprintf("%.10sT00:00:00Z", text);
     return strlen(text) == 10 && clock_parse_rfc3339(time, &ms);
 }
 
-static void usage(struct http_req *req, void *ctx) {
+static void api_tasks_usage(struct http_req *req, void *ctx) {
     struct err err;
+    static const char *const params[] = {"since", NULL};
     _cleanup_(free) char *since = NULL;
-    int rc = http_req_query_get(req, "since", &since, &err);
+    int rc = http_req_query_check(req, params, &err);
+    if (rc == 0)
+        rc = http_req_query_get(req, "since", &since, &err);
     if (rc > 0 && !is_day(since))
         rc = err_set(&err, ERR_BAD_REQUEST, "\"since\" must be a day such as 2026-01-31");
     if (rc < 0) {
@@ -432,7 +437,8 @@ static void usage(struct http_req *req, void *ctx) {
     accounts_tell(((struct front *)ctx)->accounts);
     api_ask(ctx, req,
             &(struct ledger_ask){
-                .op = LEDGER_USAGE, .owner = whose(req), .before = since, .limit = USAGE_ROWS},
+                .op = LEDGER_USAGE,
+                .usage = {.owner = api_tasks_whose(req), .since = since, .limit = USAGE_ROWS}},
             respond_usage);
 }
 
@@ -455,18 +461,18 @@ struct task_follower {
     bool full;    /* the client has not read what it was sent */
 };
 
-static void look(void *ctx);
+static void api_tasks_look(void *ctx);
 
-static void on_timer_closed(uv_handle_t *h) {
+static void api_tasks_on_timer_closed(uv_handle_t *h) {
     free(h->data);
 }
 
-static void stop_following(struct task_follower *w) {
+static void api_tasks_stop_following(struct task_follower *w) {
     job_unfollow(w->follow);
     w->follow = NULL;
     task_unlisten(&w->listener);
     if (!uv_is_closing((uv_handle_t *)&w->timer))
-        uv_close((uv_handle_t *)&w->timer, on_timer_closed);
+        uv_close((uv_handle_t *)&w->timer, api_tasks_on_timer_closed);
 }
 
 static void end_following(struct task_follower *w) {
@@ -477,14 +483,14 @@ static void end_following(struct task_follower *w) {
     else if (req)
         http_respond_empty(req, 499);
     if (!w->asking)
-        stop_following(w);
+        api_tasks_stop_following(w);
 }
 
-static void on_follower_gone(void *ctx) {
+static void api_tasks_on_follower_gone(void *ctx) {
     end_following(ctx);
 }
 
-static bool send_event(void *ctx, const struct job_event *e) {
+static bool api_tasks_send_event(void *ctx, const struct job_event *e) {
     struct task_follower *w = ctx;
     char id[48];
     (void)snprintf(id, sizeof(id), "%lld.%lld", (long long)w->attempt, (long long)e->seq);
@@ -492,44 +498,43 @@ static bool send_event(void *ctx, const struct job_event *e) {
     return !w->full;
 }
 
-static void on_more(void *ctx) {
+static void api_tasks_on_more(void *ctx) {
     struct task_follower *w = ctx;
-    if (w->full || job_read(w->follow, send_event, w))
+    if (w->full || job_read(w->follow, api_tasks_send_event, w))
         return;
     job_unfollow(w->follow); /* that attempt is over */
     w->follow = NULL;
-    look(w);
+    api_tasks_look(w);
 }
 
-static void on_drain(void *ctx) {
+static void api_tasks_on_drain(void *ctx) {
     struct task_follower *w = ctx;
     w->full = false;
     if (w->follow)
-        on_more(w);
+        api_tasks_on_more(w);
 }
 
-static void send_end(struct task_follower *w, const struct ledger_task *t) {
+static void api_tasks_send_end(struct task_follower *w, const struct ledger_task *t) {
     _cleanup_(buf) struct buf b;
     struct json_writer j;
     buf_init(&b, ANSWER_BYTES);
     json_writer_init(&j, &b);
-    write_task(&j, t, true);
+    api_tasks_write(&j, t, true);
     (void)http_sse_send(w->req, "end", NULL, b.data, b.len);
     end_following(w);
 }
 
-static void begin_stream(struct task_follower *w) {
+static void api_tasks_begin_stream(struct task_follower *w) {
     if (w->begun)
         return;
     w->begun = true;
-    http_res_header(w->req, "Cache-Control", "no-store");
-    http_stream_begin(w->req, 200, "text/event-stream");
-    http_stream_on_drain(w->req, on_drain, w);
+    http_sse_begin(w->req);
+    http_stream_on_drain(w->req, api_tasks_on_drain, w);
 }
 
 /* The run of an attempt, as the ledger tells it; "" if there is none. */
 static void run_of(const struct ledger_task *t, int64_t attempt, char out[ID_SIZE]) {
-    _cleanup_(json) json_t *list = t->attempts ? json_loads(t->attempts, 0, NULL) : NULL;
+    _cleanup_(json) json_t *list = t->attempts ? json_read_str(t->attempts) : NULL;
     const json_t *a = json_array_get(list, (size_t)attempt - 1);
     const char *run = json_string_value(json_object_get(a, "run"));
     (void)snprintf(out, ID_SIZE, "%s", run ? run : "");
@@ -537,62 +542,62 @@ static void run_of(const struct ledger_task *t, int64_t attempt, char out[ID_SIZ
 
 /* Goes on to the first attempt that was not read to its end. True: there is one. */
 static bool next_attempt(struct task_follower *w, const struct ledger_task *t) {
-    struct err err;
     while (w->attempt < t->attempt) {
         char run[ID_SIZE];
+        run_of(t, w->attempt + 1, run);
+        /* Its job has not begun yet, or its end is not in the ledger yet: it is looked at again. */
+        if (t->state == TASK_RUNNING && w->attempt + 1 == t->attempt &&
+            !job_is_running(w->front->jobs, run))
+            return false;
         w->attempt++;
-        run_of(t, w->attempt, run);
-        int rc = *run ? job_follow(w->front->jobs, run, (struct store_scope){.all = true}, w->after,
-                                   on_more, w, &w->follow, &err)
-                      : -1;
+        if (*run)
+            w->follow = job_follow_known(w->front->jobs, run, w->after, api_tasks_on_more, w);
         w->after = 0;
-        if (rc == 0)
+        if (w->follow)
             return true;
-        /* It never came to be, or the store has forgotten it. */
     }
     return false;
 }
 
-static void on_looked(void *ctx, const struct ledger_answer *a) {
+static void api_tasks_on_looked(void *ctx, const struct ledger_answer *a) {
     struct task_follower *w = ctx;
     w->asking = false;
     if (!w->req) {
-        stop_following(w);
+        api_tasks_stop_following(w);
         return;
     }
     if (a->err.code && !w->begun) {
         struct http_req *req = w->req;
         w->req = NULL;
         http_respond_err(req, &a->err);
-        stop_following(w);
+        api_tasks_stop_following(w);
         return;
     }
-    begin_stream(w);
-    const struct ledger_task *t = a->ntasks > 0 ? &a->tasks[0] : NULL;
+    api_tasks_begin_stream(w);
+    const struct ledger_task *t = a->err.code ? NULL : &a->task_got.task;
     if (t && next_attempt(w, t))
         return;
     if (t && t->finished_ms > 0)
-        send_end(w, t);
+        api_tasks_send_end(w, t);
     else if (w->changed)
-        look(w);
+        api_tasks_look(w);
 }
 
-static void look(void *ctx) {
+static void api_tasks_look(void *ctx) {
     struct task_follower *w = ctx;
-    struct ledger_task t = {0};
     w->changed = w->asking;
     if (w->asking || w->follow || !w->req)
         return;
     w->asking = true;
-    memcpy(t.id, w->task, sizeof(t.id));
     ledger_call(
         w->front->ledger,
-        &(struct ledger_ask){.op = LEDGER_TASK_GET, .task = &t, .owner = w->all ? NULL : w->owner},
-        on_looked, w);
+        &(struct ledger_ask){.op = LEDGER_TASK_GET,
+                             .task_get = {.id = w->task, .owner = w->all ? NULL : w->owner}},
+        api_tasks_on_looked, w);
 }
 
-static void on_look_timer(uv_timer_t *t) {
-    look(t->data);
+static void api_tasks_on_look_timer(uv_timer_t *t) {
+    api_tasks_look(t->data);
 }
 
 /* "ATTEMPT.NUMBER" of the last event that was seen. */
@@ -609,11 +614,11 @@ static int read_after(const char *text, int64_t *ret_attempt, int64_t *ret_after
     return 0;
 }
 
-static void follow(struct http_req *req, void *ctx) {
+static void api_tasks_follow(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     _cleanup_(free) char *after = NULL;
-    struct ledger_task t = {0};
+    const char *id = NULL;
     struct task_follower *w = xcalloc(1, sizeof(*w));
     struct store_scope scope = front_scope(req);
     int rc = http_req_query_get(req, "after", &after, &err);
@@ -622,7 +627,9 @@ static void follow(struct http_req *req, void *ctx) {
                         &w->after, &err);
     if (rc < 0)
         http_respond_err(req, &err);
-    if (rc < 0 || !read_id(req, &t)) {
+    else
+        id = read_id(req);
+    if (!id) {
         free(w);
         return;
     }
@@ -630,15 +637,15 @@ static void follow(struct http_req *req, void *ctx) {
     w->req = req;
     w->all = scope.all;
     (void)snprintf(w->owner, sizeof(w->owner), "%s", scope.owner);
-    memcpy(w->task, t.id, sizeof(w->task));
-    w->listener = (struct task_listener){.on_change = look, .ctx = w};
-    memcpy(w->listener.task, t.id, sizeof(w->listener.task));
+    (void)snprintf(w->task, sizeof(w->task), "%s", id);
+    w->listener = (struct task_listener){.on_change = api_tasks_look, .ctx = w};
+    memcpy(w->listener.task, w->task, sizeof(w->listener.task));
     task_listen(f->tasks, &w->listener);
     (void)uv_timer_init(f->loop, &w->timer);
     w->timer.data = w;
-    (void)uv_timer_start(&w->timer, on_look_timer, LOOK_MS, LOOK_MS);
-    http_req_on_gone(req, on_follower_gone, w);
-    look(w);
+    (void)uv_timer_start(&w->timer, api_tasks_on_look_timer, LOOK_MS, LOOK_MS);
+    http_req_on_gone(req, api_tasks_on_follower_gone, w);
+    api_tasks_look(w);
 }
 
 void api_tasks_routes(struct front *f) {
@@ -649,16 +656,29 @@ void api_tasks_routes(struct front *f) {
     const struct http_route routes[] = {
         {.methods = "POST",
          .pattern = "/v1/tasks",
-         .handler = submit,
+         .handler = api_tasks_submit,
+         .flags = HTTP_ROUTE_DIRECT, /* tasks are the ledger's, but for their events */
          .body_bytes = BODY_BYTES,
          .reader = &f->task_reader},
-        {.methods = "GET", .pattern = "/v1/tasks", .handler = list, .flags = FRONT_ROUTE_READ},
-        {.methods = "GET", .pattern = "/v1/tasks/{id}", .handler = get, .flags = FRONT_ROUTE_READ},
-        {.methods = "POST", .pattern = "/v1/tasks/{id}/cancel", .handler = cancel},
-        {.methods = "GET", .pattern = "/v1/usage", .handler = usage, .flags = FRONT_ROUTE_READ},
+        {.methods = "GET",
+         .pattern = "/v1/tasks",
+         .handler = api_tasks_list,
+         .flags = FRONT_ROUTE_READ | HTTP_ROUTE_DIRECT},
+        {.methods = "GET",
+         .pattern = "/v1/tasks/{id}",
+         .handler = api_tasks_get,
+         .flags = FRONT_ROUTE_READ | HTTP_ROUTE_DIRECT},
+        {.methods = "POST",
+         .pattern = "/v1/tasks/{id}/cancel",
+         .handler = api_tasks_cancel,
+         .flags = HTTP_ROUTE_DIRECT | FRONT_ROUTE_LATE},
+        {.methods = "GET",
+         .pattern = "/v1/usage",
+         .handler = api_tasks_usage,
+         .flags = FRONT_ROUTE_READ | HTTP_ROUTE_DIRECT},
         {.methods = "GET",
          .pattern = "/v1/tasks/{id}/events",
-         .handler = follow,
+         .handler = api_tasks_follow,
          .flags = FRONT_ROUTE_READ | HTTP_ROUTE_WATCH},
     };
     for (size_t i = 0; i < ARRAY_LEN(routes); i++) {

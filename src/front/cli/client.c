@@ -10,16 +10,25 @@
 
 enum { ANSWER_MAX_BYTES = 64 << 20, ERROR_MAX_BYTES = 64 << 10, CONNECTIONS = 8 };
 
+/* What client_call() waits for. */
+struct client_waiting {
+    bool over;
+    struct buf body;
+    struct err err;
+};
+
 struct client_request {
     struct client *client;
     struct fetch *fetch;
     struct client_call call;
+    struct sse sse;
     struct buf body;
     struct err err;
     int status;
+    struct client_waiting *waiting; /* or NULL: on_end is called */
 };
 
-static enum err_code code_of(int status) {
+static enum err_code client_code_of(int status) {
     static const struct {
         int status;
         enum err_code code;
@@ -33,47 +42,47 @@ static enum err_code code_of(int status) {
     return status >= 500 ? ERR_UPSTREAM : ERR_BAD_REQUEST;
 }
 
-/* What a server says that refuses, in its own words. */
-static void read_refusal(struct client_request *r) {
-    const char *text = r->body.data ? r->body.data : "";
-    _cleanup_(json) json_t *j = json_loadb(text, r->body.len, 0, NULL);
-    const char *message =
-        json_string_value(json_object_get(json_object_get(j, "error"), "message"));
-    const char *hint = r->status == 401 ? " (set CAY_API_KEY)" : "";
-    if (message)
-        (void)err_set(&r->err, code_of(r->status), "%s%s", message, hint);
-    else
-        (void)err_set(&r->err, code_of(r->status), "the server answered with status %d%s",
-                      r->status, hint);
+int client_refusal(int status, const char *body, size_t len, struct err *err) {
+    _cleanup_(json) json_t *j = json_read(body ? body : "", len);
+    const char *message = client_text(json_object_get(j, "error"), "message");
+    const char *hint = status == 401 ? " (set CAY_API_KEY)" : "";
+    if (*message)
+        return err_set(err, client_code_of(status), "%s%s", message, hint);
+    return err_set(err, client_code_of(status), "the server answered with status %d%s", status,
+                   hint);
 }
 
-static void on_head(void *ctx, struct fetch *f, int status) {
+static void client_on_head(void *ctx, struct fetch *f, int status) {
     struct client_request *r = ctx;
     (void)f;
     r->status = status;
 }
 
 static void finish_request(struct client_request *r) {
+    sse_finish(&r->sse);
     buf_finish(&r->body);
     free(r);
 }
 
-static void on_data(void *ctx, const char *data, size_t len) {
+static void client_on_data(void *ctx, const char *data, size_t len) {
     struct client_request *r = ctx;
-    if (r->status < 300 && r->call.on_data && !r->err.code) {
-        if (r->call.on_data(r->call.ctx, data, len, &r->err) < 0 && !r->err.code)
-            (void)err_set(&r->err, ERR_CANCELLED, "given up");
-    } else {
+    bool streams = r->call.on_data || r->call.on_event;
+    if (r->status >= 300 || !streams || r->err.code) {
         (void)buf_add(&r->body, data, len);
+        return;
     }
+    if (r->call.on_data && r->call.on_data(r->call.ctx, data, len, &r->err) < 0 && !r->err.code)
+        (void)err_set(&r->err, ERR_CANCELLED, "given up");
+    if (r->call.on_event && !r->err.code)
+        (void)sse_feed(&r->sse, data, len, &r->err);
 }
 
-static ssize_t on_body(void *ctx, char *out, size_t size) {
+static ssize_t client_on_body(void *ctx, char *out, size_t size) {
     struct client_request *r = ctx;
     return r->call.on_body(r->call.ctx, out, size);
 }
 
-static void on_end(void *ctx, const struct err *err) {
+static void client_on_end(void *ctx, const struct err *err) {
     struct client_request *r = ctx;
     r->fetch = NULL;
     if (!r->err.code && err) {
@@ -83,11 +92,15 @@ static void on_end(void *ctx, const struct err *err) {
                           r->client->base, err->message);
     }
     if (!r->err.code && (r->status < 200 || r->status > 299))
-        read_refusal(r);
+        (void)client_refusal(r->status, r->body.data, r->body.len, &r->err);
     if (!r->err.code && r->body.full)
         (void)err_set(&r->err, ERR_TOO_LARGE, "the answer exceeds %d bytes", ANSWER_MAX_BYTES);
-    if (r->call.on_end)
+    if (r->waiting) {
+        *r->waiting = (struct client_waiting){.over = true, .body = r->body, .err = r->err};
+        r->body = (struct buf){0};
+    } else if (r->call.on_end) {
         r->call.on_end(r->call.ctx, r->err.code ? &r->err : NULL);
+    }
     finish_request(r);
 }
 
@@ -98,23 +111,24 @@ int client_start(struct client *c, const struct client_call *call,
     _cleanup_(free) char *json = call->json ? json_dumps(call->json, JSON_COMPACT) : NULL;
     bool raw = call->body || call->on_body;
     const char *type = json ? "application/json" : "application/octet-stream";
+    const char *accept = call->on_event ? "text/event-stream" : "application/json";
     struct fetch_header headers[4] = {
-        {.name = "Accept", .value = call->accept ? call->accept : "application/json"}};
+        {.name = "Accept", .value = call->accept ? call->accept : accept}};
     size_t n = 1;
     if (json || raw)
         headers[n++] = (struct fetch_header){.name = "Content-Type", .value = type};
     if (c->auth)
         headers[n++] =
             (struct fetch_header){.name = "Authorization", .value = c->auth, .secret = true};
-    if (call->idempotency_key)
-        headers[n++] =
-            (struct fetch_header){.name = "Idempotency-Key", .value = call->idempotency_key};
+    if (call->header.value)
+        headers[n++] = call->header;
     /* Some servers want a length with every POST. */
     bool empty = !json && !raw && call->method &&
                  (strcmp(call->method, "POST") == 0 || strcmp(call->method, "PUT") == 0);
     r->client = c;
     r->call = *call;
-    buf_init(&r->body, call->on_data ? ERROR_MAX_BYTES : ANSWER_MAX_BYTES);
+    buf_init(&r->body, call->on_data || call->on_event ? ERROR_MAX_BYTES : ANSWER_MAX_BYTES);
+    sse_init(&r->sse, call->max_event_bytes, call->on_event, call->ctx);
     int rc = fetch_start(c->pool,
                          &(struct fetch_options){.url = url,
                                                  .unix_path = c->unix_path,
@@ -125,10 +139,10 @@ int client_start(struct client *c, const struct client_call *call,
                                                          : empty ? ""
                                                                  : call->body,
                                                  .body_len = json ? strlen(json) : call->body_len,
-                                                 .on_body = call->on_body ? on_body : NULL,
-                                                 .on_head = on_head,
-                                                 .on_data = on_data,
-                                                 .on_end = on_end,
+                                                 .on_body = call->on_body ? client_on_body : NULL,
+                                                 .on_head = client_on_head,
+                                                 .on_data = client_on_data,
+                                                 .on_end = client_on_end,
                                                  .ctx = r},
                          &r->fetch, err);
     if (rc < 0)
@@ -145,51 +159,20 @@ void client_cancel(struct client_request *r) {
     finish_request(r);
 }
 
-struct waiting {
-    bool over;
-    const struct client_call *call;
-    struct buf body;
-    struct err err;
-};
-
-static int on_waited_data(void *ctx, const char *data, size_t len, struct err *err) {
-    struct waiting *w = ctx;
-    if (w->call->on_data)
-        return w->call->on_data(w->call->ctx, data, len, err);
-    return buf_add(&w->body, data, len)
-               ? 0
-               : err_set(err, ERR_TOO_LARGE, "the answer exceeds %d bytes", ANSWER_MAX_BYTES);
-}
-
-static ssize_t on_waited_body(void *ctx, char *out, size_t size) {
-    struct waiting *w = ctx;
-    return w->call->on_body(w->call->ctx, out, size);
-}
-
-static void on_waited_end(void *ctx, const struct err *err) {
-    struct waiting *w = ctx;
-    w->over = true;
-    if (err)
-        w->err = *err;
-}
-
 int client_call(struct client *c, const struct client_call *call, json_t **ret_json,
                 struct err *err) {
-    struct waiting w = {.call = call};
-    struct client_call mine = *call;
-    buf_init(&w.body, ANSWER_MAX_BYTES);
-    mine.on_data = on_waited_data;
-    mine.on_end = on_waited_end;
-    mine.on_body = call->on_body ? on_waited_body : NULL;
-    mine.ctx = &w;
-    int rc = client_start(c, &mine, NULL, err);
-    while (rc == 0 && !w.over)
+    struct client_waiting w = {0};
+    struct client_request *r;
+    int rc = client_start(c, call, &r, err);
+    if (rc < 0)
+        return rc;
+    r->waiting = &w;
+    while (!w.over)
         (void)uv_run(&c->loop, UV_RUN_ONCE);
-    if (rc == 0 && w.err.code) {
+    if (w.err.code) {
         *err = w.err;
         rc = -(int)w.err.code;
-    }
-    if (rc == 0 && ret_json) {
+    } else if (ret_json) {
         *ret_json = NULL;
         if (w.body.len > 0)
             rc = json_parse(w.body.data, w.body.len, "the server's answer", ret_json, err);
@@ -241,12 +224,25 @@ void client_finish(struct client *c) {
     *c = (struct client){0};
 }
 
-void client_encode(struct buf *b, const char *text) {
+const char *client_text(const json_t *j, const char *key) {
+    const char *s = json_string_value(json_object_get(j, key));
+    return s ? s : "";
+}
+
+static void client_encode_but(struct buf *b, const char *text, const char *but) {
     static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~/";
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~";
     for (const char *p = text; *p; p++)
-        if (strchr(plain, *p))
+        if (strchr(plain, *p) || strchr(but, *p))
             (void)buf_add_char(b, *p);
         else
             (void)buf_addf(b, "%%%02X", (unsigned char)*p);
+}
+
+void client_encode(struct buf *b, const char *text) {
+    client_encode_but(b, text, "/");
+}
+
+void client_encode_name(struct buf *b, const char *text) {
+    client_encode_but(b, text, "");
 }

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/sse.h"
 #include "loop/fetch.h"
 
 #include <stdbool.h>
@@ -22,16 +23,19 @@ struct client {
 };
 
 struct client_call {
-    const char *method;          /* NULL: POST if there is a body, else GET */
-    const char *path;            /* with its query */
-    const char *accept;          /* NULL: application/json */
-    const char *idempotency_key; /* or NULL */
-    const json_t *json;          /* the body; or: */
+    const char *method;         /* NULL: POST if there is a body, else GET */
+    const char *path;           /* with its query */
+    const char *accept;         /* NULL: application/json, or text/event-stream with on_event */
+    struct fetch_header header; /* one more; its value may be NULL: none */
+    const json_t *json;         /* the body; or: */
     const void *body;
     size_t body_len;
     ssize_t (*on_body)(void *ctx, char *out, size_t size); /* as in loop/fetch.h */
     /* Takes the answer's body, of a status below 300, instead of ret_json. Below 0: give up. */
     int (*on_data)(void *ctx, const char *data, size_t len, struct err *err);
+    /* Takes its server-sent events, of at most max_event_bytes each; on_data may be NULL then. */
+    sse_on_event *on_event;
+    size_t max_event_bytes;
     /* Called once, for calls that are started; not for those that are waited for. */
     void (*on_end)(void *ctx, const struct err *err);
     void *ctx;
@@ -53,5 +57,11 @@ int client_start(struct client *c, const struct client_call *call,
 /* No callback comes any more. NULL is allowed. */
 void client_cancel(struct client_request *r);
 
+/* A refusal of a server in its own words, which are in the body: -code. */
+int client_refusal(int status, const char *body, size_t len, struct err *err);
+/* The text of a member of an answer; "" if there is none. */
+const char *client_text(const json_t *j, const char *key);
 /* Adds a text as a part of a path or query. */
 void client_encode(struct buf *b, const char *text);
+/* The same of one name, whose slashes are no separators. */
+void client_encode_name(struct buf *b, const char *text);

@@ -2,15 +2,16 @@
 #include "base/json.h"
 #include "front/cli/cli.h"
 #include "front/cli/client.h"
+#include "front/cli/options.h"
+#include "front/cli/terminal.h"
 #include "front/config/check.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
-    "usage: cay config check [FILE]\n"
+    "usage: cay config check [FILE] [--json]\n"
     "       cay config show [FILE] [--json]\n"
     "       cay config reload [--url URL] [--json]\n\n"
     "The settings of cay.json (FILE; default ./cay.json, then /etc/cay/cay.json).\n\n"
@@ -27,35 +28,44 @@ struct config_args {
     const char *file;
     const char *url;
     bool json;
+    json_t *mistakes;
 };
 
 /* --- check --- */
 
-static void on_mistake(void *ctx, const struct config_mistake *m) {
+static void cli_config_on_mistake(void *ctx, const struct config_mistake *m) {
     const struct config_args *a = ctx;
-    if (m->line > 0)
+    if (a->json)
+        (void)json_array_append_new(a->mistakes,
+                                    json_pack("{s:I,s:s?,s:s}", "line", (json_int_t)m->line, "key",
+                                              m->key, "message", m->message));
+    else if (m->line > 0)
         (void)printf("%s:%zu: %s: %s\n", a->file, m->line, m->key ? m->key : "the file",
                      m->message);
     else
         (void)printf("%s\n", m->message);
 }
 
-static int check(struct config_args *a) {
+static int cli_config_check(struct config_args *a) {
     struct err err;
     if (!a->file)
         a->file = config_usual_file();
-    if (!a->file) {
-        (void)printf("there is no cay.json here and no /etc/cay/cay.json: all settings are the "
-                     "defaults\n");
-        return 0;
-    }
-    int n = config_check(a->file, on_mistake, a, &err);
+    _cleanup_(json) json_t *mistakes = a->mistakes = json_array();
+    int n = a->file ? config_check(a->file, cli_config_on_mistake, a, &err) : 0;
     if (n < 0)
         return cli_fail(&err);
-    if (n == 0)
+    if (a->json) {
+        _cleanup_(json) json_t *answer =
+            json_pack("{s:s?,s:O}", "file", a->file, "mistakes", mistakes);
+        terminal_json(answer);
+    } else if (!a->file) {
+        (void)printf("there is no cay.json here and no /etc/cay/cay.json: all settings are the "
+                     "defaults\n");
+    } else if (n == 0) {
         (void)printf("%s: no mistakes\n", a->file);
-    else
+    } else {
         (void)printf("%d mistake%s\n", n, n > 1 ? "s" : "");
+    }
     return n > 0 ? 1 : 0;
 }
 
@@ -63,17 +73,20 @@ static int check(struct config_args *a) {
 
 static void print_value(void *ctx, const struct config_value *v) {
     (void)ctx;
-    (void)printf("%-32s %-16s %s\n", v->key, v->value, v->source);
+    (void)printf("%-32s ", v->key);
+    terminal_print(stdout, v->value, strlen(v->value));
+    (void)printf("%*s ", (int)MAX(16 - (int64_t)strlen(v->value), 0), "");
+    terminal_line(stdout, v->source);
 }
 
-static void add_value(void *ctx, const struct config_value *v) {
-    json_t *value = json_loads(v->value, JSON_DECODE_ANY, NULL);
+static void cli_config_add_value(void *ctx, const struct config_value *v) {
+    json_t *value = json_read_str(v->value);
     (void)json_object_set_new(
         ctx, v->key,
         json_pack("{s:o,s:s}", "value", value ? value : json_null(), "source", v->source));
 }
 
-static int show(const struct config_args *a) {
+static int cli_config_show(const struct config_args *a) {
     struct err err;
     struct config c;
     config_init(&c);
@@ -85,15 +98,15 @@ static int show(const struct config_args *a) {
         rc = execute_settings_time(&c.execute, time, &err);
     _cleanup_(json) json_t *all = json_object();
     if (rc == 0)
-        rc = config_show(&c, c.file, a->json ? add_value : print_value, all, &err);
+        rc = config_show(&c, c.file, a->json ? cli_config_add_value : print_value, all, &err);
     config_finish(&c);
     if (rc < 0) {
         int status = cli_fail(&err);
         (void)fprintf(stderr, "`cay config check` lists every mistake with its line.\n");
         return status;
     }
-    if (a->json && json_dumpf(all, stdout, JSON_INDENT(2)) == 0)
-        (void)putchar('\n');
+    if (a->json)
+        terminal_json(all);
     return 0;
 }
 
@@ -103,9 +116,14 @@ static void print_changes(const json_t *list, const char *what) {
     size_t i;
     const json_t *v;
     json_array_foreach(list, i, v) {
-        (void)printf("%-14s %s: %s, was %s\n", what, json_string_value(json_object_get(v, "key")),
-                     json_string_value(json_object_get(v, "to")),
-                     json_string_value(json_object_get(v, "from")));
+        static const char *const parts[][2] = {{"", "key"}, {": ", "to"}, {", was ", "from"}};
+        (void)printf("%-14s ", what);
+        for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
+            const json_t *text = json_object_get(v, parts[k][1]);
+            (void)fputs(parts[k][0], stdout);
+            terminal_print(stdout, json_string_value(text), json_string_length(text));
+        }
+        (void)putchar('\n');
     }
 }
 
@@ -119,7 +137,7 @@ static void print_report(const json_t *report) {
         (void)printf("%s%snothing has changed\n", file ? file : "", file ? ": " : "");
 }
 
-static int reload(const struct config_args *a) {
+static int cli_config_reload(const struct config_args *a) {
     struct err err;
     struct client c;
     if (client_init(&c, a->url, &err) < 0)
@@ -130,40 +148,33 @@ static int reload(const struct config_args *a) {
     client_finish(&c);
     if (rc < 0)
         return cli_fail(&err);
-    if (!a->json)
+    if (a->json)
+        terminal_json(report);
+    else
         print_report(report);
-    else if (json_dumpf(report, stdout, JSON_INDENT(2)) == 0)
-        (void)putchar('\n');
     return 0;
 }
 
 int cli_config(int argc, char **argv) {
-    static const struct option options[] = {{"url", required_argument, NULL, 'u'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct cli_option options[] = {OPTION(struct config_args, "url", 0, TEXT, url),
+                                                OPTIONS_JSON(struct config_args, json)};
+    static const struct cli_command command = {.name = "config",
+                                               .usage = usage,
+                                               .options = options,
+                                               .noptions = ARRAY_LEN(options),
+                                               .max_words = 2};
+    static const char *const verbs[] = {"check", "show", "reload", NULL};
     struct config_args a = {0};
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (c == 'u')
-            a.url = optarg;
-        else if (c == 'j')
-            a.json = true;
-        else if (c == 'h')
-            return fputs(usage, stdout) < 0;
-        else
-            return cli_usage("config", "unknown option");
-    }
-    const char *verb = optind < argc ? argv[optind++] : "";
-    if (optind < argc)
-        a.file = argv[optind++];
-    if (optind < argc)
-        return cli_usage("config", "too many words");
-    if (strcmp(verb, "check") == 0)
-        return check(&a);
-    if (strcmp(verb, "show") == 0)
-        return show(&a);
-    if (strcmp(verb, "reload") == 0 && !a.file)
-        return reload(&a);
-    return cli_usage("config", "say check, show or reload");
+    int status = cli_options(&command, &argc, argv, &a);
+    if (status >= 0)
+        return status;
+    int verb = cli_choose("config", argc > 1 ? argv[1] : "", verbs);
+    if (verb < 0)
+        return 2;
+    a.file = argc > 2 ? argv[2] : NULL;
+    if (verb == 2 && a.file)
+        return cli_usage("config", "unexpected argument \"%s\"", a.file);
+    return verb == 0   ? cli_config_check(&a)
+           : verb == 1 ? cli_config_show(&a)
+                       : cli_config_reload(&a);
 }

@@ -5,16 +5,20 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "front/cli/cli.h"
+#include "front/cli/options.h"
 #include "front/code/definition.h"
+#include "front/common/features.h"
 #include "front/config/config.h"
-#include "front/features.h"
+#include "front/sandbox/advice.h"
 #include "front/sandbox/launcher.h"
 #include "front/start/definitions.h"
+#include "front/start/isolate_group.h"
 #include "front/store/disk.h"
 
+#include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +53,7 @@ struct sandbox_probe {
     bool over;
 };
 
-static void on_probe_stopped(void *ctx) {
+static void cli_doctor_on_probe_stopped(void *ctx) {
     struct sandbox_probe *p = ctx;
     uv_close((uv_handle_t *)&p->timer, NULL);
 }
@@ -58,46 +62,36 @@ static void end_probe(struct sandbox_probe *p) {
     if (p->over)
         return;
     p->over = true;
-    sandbox_launcher_stop(p->host, on_probe_stopped, p);
+    sandbox_launcher_stop(p->host, cli_doctor_on_probe_stopped, p);
 }
 
-static void on_probe_late(uv_timer_t *t) {
+static void cli_doctor_on_probe_late(uv_timer_t *t) {
     struct sandbox_probe *p = t->data;
     (void)snprintf(p->result->detail, sizeof(p->result->detail),
                    "the launcher did not answer within %d s", PROBE_MS / 1000);
     end_probe(p);
 }
 
-static void tell_limits(const struct sandbox_features *f, struct feature *ret) {
-    static const char *const versions[] = {"", "cgroups v1", "cgroups v2"};
-    bool memory = f->controllers & SANDBOX_HAS_MEMORY;
-    bool cpu = f->controllers & SANDBOX_HAS_CPU;
-    if (memory) {
-        ret->status = cpu ? FEATURE_OK : FEATURE_DEGRADED;
-        (void)snprintf(ret->detail, sizeof(ret->detail), "%s enforced by %s%s",
-                       cpu ? "memory, processes and CPU are" : "memory and processes are",
-                       versions[MIN(f->cgroup, 2U)], cpu ? "" : "; CPU is not limited");
-        return;
-    }
-    (void)snprintf(ret->detail, sizeof(ret->detail),
-                   "memory is watched (counted ten times a second), not enforced%s",
-                   cpu ? "" : "; CPU is not limited");
-    (void)snprintf(ret->advice, sizeof(ret->advice),
-                   "a guest can pass its limit for a moment, or hide some: for guests that you do "
-                   "not trust start as root, or let systemd run for your user (cgroups v2)");
-}
-
-static void on_probe_state(void *ctx) {
+static void cli_doctor_on_probe_state(void *ctx) {
     struct sandbox_probe *p = ctx;
     const struct sandbox_features *f = sandbox_launcher_features(p->host);
     struct err err;
     if (f)
-        tell_limits(f, p->result);
+        sandbox_advise_limits(f, p->result);
     else if (sandbox_launcher_check(p->host, &err) < 0)
-        (void)snprintf(p->result->detail, sizeof(p->result->detail), "%.150s", err.message);
+        sandbox_advise_refusal(&err, p->result);
     else
         return;
     end_probe(p);
+}
+
+/* As a server that is started from here would have it. This process alone is moved. */
+static void probe_isolate_group(struct features *f) {
+    struct isolate_group g = {0};
+    isolate_group_settle(&g);
+    isolate_group_open(&g, 0);
+    features_limit(f, g.why);
+    isolate_group_close(&g, true);
 }
 
 static void probe_sandboxes(struct features *f, const char *dir) {
@@ -109,17 +103,17 @@ static void probe_sandboxes(struct features *f, const char *dir) {
     *p.result = (struct feature){.name = "sandboxes", .status = FEATURE_DEGRADED};
     struct sandbox_config config = {
         .max = 1, .uid_base = PROBE_UID, .uid_count = 2, .state_dir = (char *)""};
-    log_init("cay", LOG_LEVEL_OFF);
     (void)uv_loop_init(&p.loop);
     (void)uv_timer_init(&p.loop, &p.timer);
     p.timer.data = &p;
-    (void)uv_timer_start(&p.timer, on_probe_late, PROBE_MS, 0);
-    p.host = sandbox_launcher_create(&(struct sandbox_launcher_options){.loop = &p.loop,
-                                                                        .exec_fd = program,
-                                                                        .starter = -1,
-                                                                        .config = &config,
-                                                                        .on_state = on_probe_state,
-                                                                        .ctx = &p});
+    (void)uv_timer_start(&p.timer, cli_doctor_on_probe_late, PROBE_MS, 0);
+    p.host = sandbox_launcher_create(
+        &(struct sandbox_launcher_options){.loop = &p.loop,
+                                           .exec_fd = program,
+                                           .starter = -1,
+                                           .config = &config,
+                                           .on_state = cli_doctor_on_probe_state,
+                                           .ctx = &p});
     (void)uv_run(&p.loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&p.loop);
 }
@@ -158,7 +152,7 @@ static void tell_disk(struct features *f, const struct config *config) {
 
 /* --- coding agents: where their programs are --- */
 
-static const char *way(const struct coder_def *d) {
+static const char *cli_doctor_way(const struct coder_def *d) {
     return strcmp(d->by, "own") == 0       ? "comes with cay"
            : strcmp(d->by, "setting") == 0 ? "by the setting \"coders\""
                                            : "in PATH";
@@ -171,11 +165,12 @@ static void tell_coder(struct features *f, const struct coder_def *d) {
     bool usable = d->fd >= 0;
     *x = (struct feature){.name = d->name, .status = usable ? FEATURE_OK : FEATURE_ABSENT};
     if (usable)
-        (void)snprintf(x->detail, sizeof(x->detail), "coding agent: %.180s (%s)", d->found, way(d));
+        (void)text_print(x->detail, sizeof(x->detail), "coding agent: %.180s (%s)", d->found,
+                         cli_doctor_way(d));
     else
         (void)snprintf(x->detail, sizeof(x->detail), "coding agent, cannot be used");
     if (!usable)
-        (void)snprintf(x->advice, sizeof(x->advice), "%.230s", d->why.message);
+        (void)text_print(x->advice, sizeof(x->advice), "%s", d->why.message);
 }
 
 /* The names in f are those of the list. */
@@ -195,7 +190,7 @@ static int probe_coders(struct features *f, const char *dir, const char *file,
     return rc;
 }
 
-static void print_json(const struct features *f) {
+static void cli_doctor_print_json(const struct features *f) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, 65536);
     struct json_writer w;
@@ -217,41 +212,36 @@ static void print_json(const struct features *f) {
     (void)printf("%s\n", b.data);
 }
 
+struct doctor_args {
+    const char *config;
+    bool json;
+};
+
 int cli_doctor(int argc, char **argv) {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
-                                            {"config", required_argument, NULL, 'c'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    const char *file = NULL;
+    static const struct cli_option options[] = {
+        OPTION(struct doctor_args, "config", 0, TEXT, config),
+        OPTIONS_JSON(struct doctor_args, json)};
+    static const struct cli_command command = {
+        .name = "doctor", .usage = usage, .options = options, .noptions = ARRAY_LEN(options)};
+    struct doctor_args a = {0};
     struct coder_def *coders = NULL;
     struct err err;
-    bool json = false;
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (c == 'j') {
-            json = true;
-        } else if (c == 'c') {
-            file = optarg;
-        } else if (c == 'h') {
-            (void)fputs(usage, stdout);
-            return 0;
-        } else {
-            return cli_usage("doctor", "unknown option");
-        }
-    }
-    if (optind < argc)
-        return cli_usage("doctor", "it takes no further words");
+    int status = cli_options(&command, &argc, argv, &a);
+    if (status >= 0)
+        return status;
     struct features f;
     _cleanup_(free) char *dir = cli_sibling_dir();
+    log_init("cay", LOG_LEVEL_OFF);
     features_probe(&f, dir, true);
+    probe_isolate_group(&f);
     probe_sandboxes(&f, dir);
-    if (probe_coders(&f, dir, file, &coders, &err) < 0)
+    if (probe_coders(&f, dir, a.config, &coders, &err) < 0)
         return cli_fail(&err);
     bool missing = false;
     for (size_t i = 0; i < f.n; i++)
         missing = missing || f.items[i].status == FEATURE_MISSING;
-    if (json) {
-        print_json(&f);
+    if (a.json) {
+        cli_doctor_print_json(&f);
         coder_defs_free(coders);
         return missing;
     }

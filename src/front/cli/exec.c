@@ -1,4 +1,3 @@
-#include "base/base64.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -9,8 +8,10 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/rand.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "front/cli/cli.h"
+#include "front/cli/console.h"
+#include "front/cli/options.h"
 #include "front/cli/stdio.h"
 #include "front/cli/terminal.h"
 #include "front/config/config.h"
@@ -20,7 +21,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -48,19 +48,16 @@ static const char usage[] =
     "      --root NAME     another system than this machine's: a root of cay.json, or the path of "
     "a\n"
     "                      folder or tar archive\n"
-    "  -o, --output json   print one JSON object when it has ended, instead of its output\n"
+    "      --config FILE   the cay.json that --root is a name of (default /etc/cay/cay.json);\n"
+    "                      ./cay.json is not read\n"
+    "      --json          print one JSON object when it has ended, instead of its output\n"
     "  -q, --quiet         no remarks of cay's own\n\n"
     "The exit status is the command's; 128+N if signal N ended it, 124 if it ran out of time, 126\n"
     "if it cannot be executed, 127 if it was not found.\n"
     "Ctrl-C goes to the command; the third one ends it whatever it does.\n";
 
 enum {
-    STATUS_TIMEOUT = 124,
-    STATUS_NOT_EXECUTABLE = 126,
-    STATUS_NOT_FOUND = 127,
-    INTERRUPTS_MAX = 3,
     INPUT_HIGH_BYTES = SANDBOX_INPUT_MAX / 4,
-    JSON_OUTPUT_MAX = 16 << 20,
     HOSTS_TOLD_MAX = 32,
     /* As root a sandbox has two host uids of its own, from a range that nobody hands out. */
     UID_FIRST = 0x70000000,
@@ -69,13 +66,14 @@ enum {
 
 struct exec_cli {
     uv_loop_t loop;
+    const char *root_asked; /* of the command line */
+    const char *config;
     struct sandbox_launcher *host;
     struct sandbox_box *box;
     struct sandbox_command *command;
-    struct stdio *stdio;
     struct keeper *egress;
     uv_timer_t timer;
-    uv_signal_t signals[7];
+    struct console console;
     /* what was asked for */
     struct sandbox_spec spec;
     struct sandbox_exec exec;
@@ -86,7 +84,7 @@ struct exec_cli {
     int64_t timeout_ms;
     bool json;
     bool quiet;
-    bool memory_asked;
+    const char *workdir;
     /* what came of it */
     bool memory_watched; /* no cgroup holds it to its memory */
     int listener;
@@ -101,9 +99,6 @@ struct exec_cli {
     struct sandbox_exit exit;
     struct sandbox_stats stats;
     struct err err; /* of cay, not of the command */
-    struct buf out[3];
-    uint64_t out_bytes[3];
-    int interrupts;
     int64_t started_ms;
     int64_t ended_ms;
     char *told[HOSTS_TOLD_MAX];
@@ -112,31 +107,28 @@ struct exec_cli {
 
 /* --- the end --- */
 
-__attribute__((format(printf, 2, 3))) static void remark(const struct exec_cli *c, const char *fmt,
-                                                         ...) {
+__attribute__((format(printf, 2, 3))) static void cli_exec_remark(const struct exec_cli *c,
+                                                                  const char *fmt, ...) {
     va_list ap;
     char text[512];
     if (c->quiet)
         return;
     va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    (void)text_vprint(text, sizeof(text), fmt, ap);
     va_end(ap);
     (void)fputs("cay: ", stderr);
     terminal_print(stderr, text, strlen(text));
     (void)fputs(c->exec.tty ? "\r\n" : "\n", stderr);
 }
 
-static void on_host_stopped(void *ctx) {
+static void cli_exec_on_host_stopped(void *ctx) {
     struct exec_cli *c = ctx;
-    stdio_destroy(c->stdio);
-    c->stdio = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(c->signals); i++)
-        uv_close((uv_handle_t *)&c->signals[i], NULL);
+    console_close(&c->console);
     uv_close((uv_handle_t *)&c->timer, NULL);
 }
 
 /* Nothing of the sandbox is left. */
-static void finish(struct exec_cli *c) {
+static void cli_exec_finish(struct exec_cli *c) {
     if (c->finished)
         return;
     c->finished = true;
@@ -144,58 +136,51 @@ static void finish(struct exec_cli *c) {
         keeper_stop(c->egress, NULL, NULL);
     c->egress = NULL;
     if (c->host)
-        sandbox_launcher_stop(c->host, on_host_stopped, c);
+        sandbox_launcher_stop(c->host, cli_exec_on_host_stopped, c);
     else
-        on_host_stopped(c);
+        cli_exec_on_host_stopped(c);
 }
 
-static void destroy(struct exec_cli *c) {
+static void cli_exec_destroy(struct exec_cli *c) {
     if (c->box)
         sandbox_box_destroy(c->box);
     else
-        finish(c);
+        cli_exec_finish(c);
 }
 
 /* Ends the sandbox whatever it does; the first reason counts. */
-static void end(struct exec_cli *c, int status) {
+static void cli_exec_end(struct exec_cli *c, int status) {
     if (c->ending)
         return;
     c->ending = true;
     if (c->status < 0)
         c->status = status;
-    destroy(c);
+    cli_exec_destroy(c);
 }
 
-static void fail(struct exec_cli *c, const struct err *err) {
+static void cli_exec_fail(struct exec_cli *c, const struct err *err) {
     if (c->status < 0 && !c->err.code)
         c->err = *err;
-    end(c, err_exit_status(err->code));
+    cli_exec_end(c, err_exit_status(err->code));
 }
 
 /* --- the command --- */
 
-static void on_started(void *ctx) {
+static void cli_exec_on_started(void *ctx) {
     struct exec_cli *c = ctx;
-    if (c->exec.tty)
-        stdio_raw(c->stdio);
-    stdio_read(c->stdio, true);
+    console_start(&c->console);
 }
 
-static void on_output(void *ctx, int stream, const char *data, size_t len) {
+static void cli_exec_on_output(void *ctx, int stream, const char *data, size_t len) {
     struct exec_cli *c = ctx;
-    c->out_bytes[stream] += len;
-    if (c->json) {
-        size_t room = c->out[stream].max - c->out[stream].len;
-        (void)buf_add(&c->out[stream], data, MIN(len, room));
-    } else if (!stdio_write(c->stdio, stream, data, len) && c->command) {
+    if (!console_write(&c->console, stream, data, len) && c->command)
         sandbox_command_pause(c->command, true);
-    }
 }
 
-static void on_input_drained(void *ctx) {
-    const struct exec_cli *c = ctx;
+static void cli_exec_on_input_drained(void *ctx) {
+    struct exec_cli *c = ctx;
     if (!c->command_ended)
-        stdio_read(c->stdio, true);
+        console_read(&c->console, true);
 }
 
 /* 127 and 126 as a shell says them; a missing folder is cay's own failure. */
@@ -210,7 +195,7 @@ static void not_started(struct exec_cli *c, const struct err *err) {
         return;
     }
     bool missing = err->sys == ENOENT || err->sys == ENOTDIR;
-    c->status = missing ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
+    c->status = missing ? EXIT_STATUS_NOT_FOUND : EXIT_STATUS_NOT_EXECUTABLE;
     if (missing)
         (void)err_set(&c->err, ERR_NOT_FOUND,
                       "%s: not found in the sandbox (it has %s; -v shows it a folder of yours)",
@@ -221,12 +206,13 @@ static void not_started(struct exec_cli *c, const struct err *err) {
                       strerror(err->sys));
 }
 
-static void on_exit_job(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
+static void cli_exec_on_exit_job(void *ctx, const struct sandbox_exit *exit,
+                                 const struct err *err) {
     struct exec_cli *c = ctx;
     c->command = NULL;
     c->command_ended = true;
     c->ended_ms = clock_mono_ms();
-    stdio_read(c->stdio, false);
+    console_read(&c->console, false);
     if (exit) {
         c->exit = *exit;
         c->has_exit = true;
@@ -235,8 +221,8 @@ static void on_exit_job(void *ctx, const struct sandbox_exit *exit, const struct
     } else if (c->status < 0) {
         not_started(c, err);
     }
-    if (stdio_is_drained(c->stdio))
-        destroy(c);
+    if (console_is_drained(&c->console))
+        cli_exec_destroy(c);
 }
 
 static void start_job(struct exec_cli *c) {
@@ -244,23 +230,24 @@ static void start_job(struct exec_cli *c) {
     c->started_ms = clock_mono_ms();
     if (c->exec.tty)
         (void)stdio_size(&c->exec.cols, &c->exec.rows);
-    c->command = sandbox_command_start(
-        c->box,
-        &(struct sandbox_command_options){.exec = &c->exec,
-                                          .input = true,
-                                          .callbacks = {.on_started = on_started,
-                                                        .on_output = on_output,
-                                                        .on_input_drained = on_input_drained,
-                                                        .on_exit = on_exit_job},
-                                          .ctx = c},
-        &err);
+    c->command =
+        sandbox_command_start(c->box,
+                              &(struct sandbox_command_options){
+                                  .exec = &c->exec,
+                                  .input = true,
+                                  .callbacks = {.on_started = cli_exec_on_started,
+                                                .on_output = cli_exec_on_output,
+                                                .on_input_drained = cli_exec_on_input_drained,
+                                                .on_exit = cli_exec_on_exit_job},
+                                  .ctx = c},
+                              &err);
     if (!c->command)
-        fail(c, &err);
+        cli_exec_fail(c, &err);
 }
 
 /* --- the way out --- */
 
-static void on_egress_start(void *ctx, struct channel *channel) {
+static void cli_exec_on_egress_start(void *ctx, struct channel *channel) {
     struct exec_cli *c = ctx;
     _cleanup_(buf) struct buf config;
     _cleanup_(buf) struct buf opening;
@@ -284,7 +271,7 @@ static void on_egress_start(void *ctx, struct channel *channel) {
 
 /* Says once for each host that it was refused or cut, so that whoever wrote the list can mend it.
  */
-static void on_refused(struct exec_cli *c, struct unpack *u) {
+static void cli_exec_on_refused(struct exec_cli *c, struct unpack *u) {
     struct egress_event e;
     unpack_egress_event(u, &e);
     bool cut = e.state == EGRESS_ENDED && e.cut;
@@ -297,55 +284,44 @@ static void on_refused(struct exec_cli *c, struct unpack *u) {
         if (i == c->ntold) {
             bool unlisted = *e.host && strstr(e.reason, "is not allowed for this sandbox");
             if (cut)
-                remark(c, "cut: %s: %s", name, e.reason);
+                cli_exec_remark(c, "cut: %s: %s", name, e.reason);
             else
-                remark(c, "refused: %s%s", unlisted ? name : e.reason,
-                       unlisted ? " is not in --net" : "");
+                cli_exec_remark(c, "refused: %s%s", unlisted ? name : e.reason,
+                                unlisted ? " is not in --net" : "");
             c->told[c->ntold++] = steal_ptr(&name);
         }
     }
     egress_event_finish(&e);
 }
 
-static void on_egress_frame(void *ctx, struct wire_frame *f) {
+static void cli_exec_on_egress_frame(void *ctx, struct wire_frame *f) {
     struct exec_cli *c = ctx;
     struct err err;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     if (f->type == EGRESS_FAILED) {
         (void)unpack_sandbox_error(&u, &err);
-        fail(c, &err);
+        cli_exec_fail(c, &err);
     } else if (f->type == EGRESS_DONE && f->id == 2 && !c->command && !c->ending) {
         start_job(c);
     } else if (f->type == EGRESS_EVENT) {
-        on_refused(c, &u);
+        cli_exec_on_refused(c, &u);
     }
 }
 
-static void on_egress_end(void *ctx) {
+static void cli_exec_on_egress_end(void *ctx) {
     struct exec_cli *c = ctx;
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "cay-egress, the way out of the sandbox, has ended");
     if (!c->finished)
-        fail(c, &err);
-}
-
-static int open_program(const char *name, struct err *err) {
-    _cleanup_(free) char *dir = cli_sibling_dir();
-    _cleanup_(free) char *path = path_join(dir, name);
-    int fd = open(path, O_PATH | O_CLOEXEC);
-    if (fd < 0) {
-        (void)err_sys(err, "%s is missing beside cay (run `make`, or install it)", name);
-        err->code = ERR_UNAVAILABLE;
-    }
-    return fd;
+        cli_exec_fail(c, &err);
 }
 
 static void start_egress(struct exec_cli *c) {
     struct err err;
-    c->egress_fd = open_program("cay-egress", &err);
+    c->egress_fd = cli_open_sibling("cay-egress", &err);
     if (c->egress_fd < 0) {
-        fail(c, &err);
+        cli_exec_fail(c, &err);
         return;
     }
     c->egress = keeper_create(
@@ -356,40 +332,40 @@ static void start_egress(struct exec_cli *c) {
                                            .gid = (gid_t)c->uid + 2,
                                            .max_frame_bytes = EGRESS_FRAME_MAX,
                                            .max_queue_bytes = (size_t)4 * EGRESS_FRAME_MAX,
-                                           .on_start = on_egress_start,
-                                           .on_frame = on_egress_frame,
-                                           .on_end = on_egress_end,
+                                           .on_start = cli_exec_on_egress_start,
+                                           .on_frame = cli_exec_on_egress_frame,
+                                           .on_end = cli_exec_on_egress_end,
                                            .ctx = c});
 }
 
 /* --- the sandbox --- */
 
-static void on_ready(void *ctx, int listener) {
+static void cli_exec_on_ready(void *ctx, int listener) {
     struct exec_cli *c = ctx;
     c->listener = listener;
     if (c->ending)
         return;
     const struct sandbox_features *f = sandbox_launcher_features(c->host);
     c->memory_watched = f && !(f->controllers & SANDBOX_HAS_MEMORY);
-    if (c->memory_watched && c->memory_asked && !c->json)
-        remark(c, "--memory is watched, not enforced: `cay doctor` tells why");
+    if (c->memory_watched && c->spec.memory_bytes && !c->json)
+        cli_exec_remark(c, "--memory is watched, not enforced: `cay doctor` tells why");
     if (c->policy.nallow > 0)
         start_egress(c);
     else
         start_job(c);
 }
 
-static void on_failed(void *ctx, const struct err *err) {
+static void cli_exec_on_failed(void *ctx, const struct err *err) {
     struct exec_cli *c = ctx;
     struct err why;
     c->box = NULL;
     if (c->ending) { /* before it was ready: that was our doing */
-        finish(c);
+        cli_exec_finish(c);
         return;
     }
     /* What is wrong with the machine says more than what came of the request. */
     if (sandbox_launcher_check(c->host, &why) == 0) {
-        fail(c, err);
+        cli_exec_fail(c, err);
         return;
     }
     /* The kernel has no better word for it. */
@@ -397,21 +373,22 @@ static void on_failed(void *ctx, const struct err *err) {
     struct err all;
     (void)err_set(&all, why.code, "%s%s; `cay doctor` tells what to do", why.message,
                   used_up ? " (no user namespace is left: sysctl user.max_user_namespaces)" : "");
-    fail(c, &all);
+    cli_exec_fail(c, &all);
 }
 
-static void on_exited(void *ctx, const struct sandbox_stats *stats, const struct err *err) {
+static void cli_exec_on_exited(void *ctx, const struct sandbox_stats *stats,
+                               const struct err *err) {
     struct exec_cli *c = ctx;
     c->box = NULL;
     c->stats = *stats;
     if (err && c->status < 0)
-        fail(c, err);
-    finish(c);
+        cli_exec_fail(c, err);
+    cli_exec_finish(c);
 }
 
-/* --- our own streams and signals --- */
+/* --- the transport of the console --- */
 
-static void on_input(void *ctx, const char *data, size_t len) {
+static void cli_exec_on_input(void *ctx, const char *data, size_t len) {
     struct exec_cli *c = ctx;
     if (!c->command)
         return;
@@ -421,43 +398,36 @@ static void on_input(void *ctx, const char *data, size_t len) {
     }
     (void)sandbox_command_write(c->command, data, len); /* there is room: see the next line */
     if (sandbox_command_input_queued(c->command) > INPUT_HIGH_BYTES)
-        stdio_read(c->stdio, false);
+        console_read(&c->console, false);
 }
 
-static void on_drained(void *ctx) {
+static void cli_exec_on_drained(void *ctx) {
     struct exec_cli *c = ctx;
     if (c->command)
         sandbox_command_pause(c->command, false);
     else if (c->command_ended)
-        destroy(c);
+        cli_exec_destroy(c);
 }
 
-static void on_closed(void *ctx, int fd) {
-    struct exec_cli *c = ctx;
-    /* `| head` has seen enough: as if the command had been told so itself. */
-    if (fd == STDOUT_FILENO)
-        end(c, 128 + SIGPIPE);
+static void cli_exec_on_resize(void *ctx, uint32_t cols, uint32_t rows) {
+    const struct exec_cli *c = ctx;
+    if (c->command)
+        (void)sandbox_command_resize(c->command, cols, rows);
 }
 
-static void on_signal(uv_signal_t *h, int signo) {
-    struct exec_cli *c = h->data;
-    uint32_t cols;
-    uint32_t rows;
-    if (signo == SIGWINCH) {
-        if (c->command && c->exec.tty && stdio_size(&cols, &rows))
-            (void)sandbox_command_resize(c->command, cols, rows);
-        return;
-    }
-    c->interrupts += signo == SIGINT ? 1 : signo == SIGTERM || signo == SIGHUP ? 2 : 0;
-    bool asked = c->command && sandbox_box_signal(c->box, c->command, signo, true, NULL, NULL);
-    if (!asked || c->interrupts >= INTERRUPTS_MAX)
-        end(c, 128 + signo);
+static bool cli_exec_on_signal(void *ctx, int signo) {
+    const struct exec_cli *c = ctx;
+    return c->command && sandbox_box_signal(c->box, c->command, signo, true, NULL, NULL);
 }
 
-static void on_timeout(uv_timer_t *t) {
+static void cli_exec_on_leave(void *ctx, int status) {
+    cli_exec_end(ctx, status);
+}
+
+static void cli_exec_on_timeout(uv_timer_t *t) {
     struct exec_cli *c = t->data;
     c->timed_out = true;
-    end(c, STATUS_TIMEOUT);
+    cli_exec_end(c, err_exit_status(ERR_TIMEOUT));
 }
 
 /* --- the whole --- */
@@ -472,10 +442,11 @@ static char *roots_dir(void) {
                               : path_join(home && *home ? home : "/tmp", ".cache/cay/roots");
 }
 
-static int start(struct exec_cli *c, struct err *err) {
-    static const struct sandbox_box_callbacks box = {
-        .on_ready = on_ready, .on_failed = on_failed, .on_exited = on_exited};
-    _cleanup_(close) int program = open_program("cay-sandbox", err);
+static int cli_exec_start(struct exec_cli *c, struct err *err) {
+    static const struct sandbox_box_callbacks box = {.on_ready = cli_exec_on_ready,
+                                                     .on_failed = cli_exec_on_failed,
+                                                     .on_exited = cli_exec_on_exited};
+    _cleanup_(close) int program = cli_open_sibling("cay-sandbox", err);
     if (program < 0)
         return -(int)err->code;
     c->uid = UID_FIRST + 4 * (uint32_t)(rand_u64() % UID_SLOTS);
@@ -492,7 +463,7 @@ static int start(struct exec_cli *c, struct err *err) {
     if (!c->box)
         return -(int)err->code;
     if (c->timeout_ms > 0)
-        (void)uv_timer_start(&c->timer, on_timeout, (uint64_t)c->timeout_ms, 0);
+        (void)uv_timer_start(&c->timer, cli_exec_on_timeout, (uint64_t)c->timeout_ms, 0);
     (void)uv_run(&c->loop, UV_RUN_DEFAULT);
     return 0;
 }
@@ -501,87 +472,55 @@ static bool ran_out_of_memory(const struct exec_cli *c) {
     return c->exit.oom || (c->stats.oom_kills > 0 && c->status != 0);
 }
 
-static void write_output(struct json_writer *w, const char *key, const struct buf *b) {
-    const char *data = b->data ? b->data : "";
-    if (utf8_is_valid(data, b->len)) {
-        json_writer_key(w, key);
-        json_writer_text(w, data, b->len);
-        return;
-    }
-    char name[32];
-    (void)snprintf(name, sizeof(name), "%s_base64", key);
-    _cleanup_(free) char *text = xmalloc(BASE64_SIZE(b->len) + 1);
-    base64_encode(text, data, b->len);
-    json_writer_key(w, name);
-    json_writer_text(w, text, BASE64_SIZE(b->len));
+static void cli_exec_print_record(const struct exec_cli *c) {
+    const struct console *k = &c->console;
+    bool exited = c->has_exit && !c->exit.signaled;
+    bool killed = c->has_exit && c->exit.signaled;
+    _cleanup_(json) json_t *record =
+        json_pack("{s:o,s:s?,s:i,s:b,s:b,s:s}", "exit_code",
+                  exited ? json_integer(c->exit.code) : json_null(), "signal",
+                  killed ? sigabbrev_np((int)c->exit.code) : NULL, "status", c->status, "timed_out",
+                  c->timed_out, "oom", ran_out_of_memory(c), "memory_limit",
+                  c->memory_watched ? "watched" : "enforced");
+    console_add_output(k, record);
+    json_t *rest =
+        json_pack("{s:I,s:I,s:b,s:I,s:{s:I,s:I},s:s?}", "stdout_bytes", (json_int_t)k->out_bytes[1],
+                  "stderr_bytes", (json_int_t)k->out_bytes[2], "truncated",
+                  k->out_bytes[1] > k->out[1].len || k->out_bytes[2] > k->out[2].len, "duration_ms",
+                  (json_int_t)(c->ended_ms - c->started_ms), "usage", "cpu_ms",
+                  (json_int_t)((c->exit.user_us + c->exit.system_us) / 1000), "memory_peak_bytes",
+                  (json_int_t)MAX(c->stats.memory_peak_bytes, c->exit.max_rss_bytes), "error",
+                  c->err.code ? c->err.message : NULL);
+    (void)json_object_update_new(record, rest);
+    _cleanup_(free) char *text = json_dumps(record, JSON_COMPACT);
+    terminal_line(stdout, text);
 }
 
-static void print_record(const struct exec_cli *c) {
-    _cleanup_(buf) struct buf b;
-    struct json_writer w;
-    buf_init(&b, (size_t)8 * JSON_OUTPUT_MAX);
-    json_writer_init(&w, &b);
-    json_writer_object_begin(&w);
-    json_writer_key(&w, "exit_code");
-    if (c->has_exit && !c->exit.signaled)
-        json_writer_int(&w, c->exit.code);
-    else
-        json_writer_null(&w);
-    json_writer_key(&w, "signal");
-    json_writer_str(&w, c->has_exit && c->exit.signaled ? sigabbrev_np((int)c->exit.code) : NULL);
-    json_writer_key(&w, "status");
-    json_writer_int(&w, c->status);
-    json_writer_key(&w, "timed_out");
-    json_writer_bool(&w, c->timed_out);
-    json_writer_key(&w, "oom");
-    json_writer_bool(&w, ran_out_of_memory(c));
-    json_writer_key(&w, "memory_limit");
-    json_writer_str(&w, c->memory_watched ? "watched" : "enforced");
-    write_output(&w, "stdout", &c->out[1]);
-    write_output(&w, "stderr", &c->out[2]);
-    json_writer_key(&w, "stdout_bytes");
-    json_writer_int(&w, (int64_t)c->out_bytes[1]);
-    json_writer_key(&w, "stderr_bytes");
-    json_writer_int(&w, (int64_t)c->out_bytes[2]);
-    json_writer_key(&w, "truncated");
-    json_writer_bool(&w, c->out_bytes[1] > c->out[1].len || c->out_bytes[2] > c->out[2].len);
-    json_writer_key(&w, "duration_ms");
-    json_writer_int(&w, c->ended_ms - c->started_ms);
-    json_writer_key(&w, "usage");
-    json_writer_object_begin(&w);
-    json_writer_key(&w, "cpu_ms");
-    json_writer_int(&w, (int64_t)((c->exit.user_us + c->exit.system_us) / 1000));
-    json_writer_key(&w, "memory_peak_bytes");
-    json_writer_int(&w, (int64_t)MAX(c->stats.memory_peak_bytes, c->exit.max_rss_bytes));
-    json_writer_object_end(&w);
-    json_writer_key(&w, "error");
-    json_writer_str(&w, c->err.code ? c->err.message : NULL);
-    json_writer_object_end(&w);
-    (void)fwrite(b.data, 1, b.len, stdout);
-    (void)fputc('\n', stdout);
-}
-
-static void report(const struct exec_cli *c) {
+static void cli_exec_report(const struct exec_cli *c) {
     char size[32];
     uint64_t memory = c->spec.memory_bytes ? c->spec.memory_bytes : SANDBOX_DEFAULT_MEMORY;
     if (c->json)
-        print_record(c);
+        cli_exec_print_record(c);
     else if (c->err.code)
         (void)cli_fail(&c->err);
     if (c->json)
         return;
     if (c->timed_out)
-        remark(c, "the command ran longer than %.3g s (--timeout) and was ended",
-               (double)c->timeout_ms / 1000);
+        cli_exec_remark(c, "the command ran longer than %.3g s (--timeout) and was ended",
+                        (double)c->timeout_ms / 1000);
     (void)snprintf(size, sizeof(size), "%.4g", (double)memory / (1 << 20));
     if (ran_out_of_memory(c))
-        remark(c, "the sandbox ran out of memory: it has %s MiB, its files included (--memory)",
-               size);
+        cli_exec_remark(
+            c, "the sandbox ran out of memory: it has %s MiB, its files included (--memory)", size);
 }
 
 /* --- arguments --- */
 
-static int add_bind(struct exec_cli *c, char *text, struct err *err) {
+static int cli_exec_add_bind(void *args, const struct cli_option *o, const char *value,
+                             struct err *err) {
+    struct exec_cli *c = args;
+    _cleanup_(free) char *text = xstrdup(value);
+    (void)o;
     char *guest = strchr(text, ':');
     char *mode = guest ? strchr(guest + 1, ':') : NULL;
     if (!guest || guest[1] != '/' || guest == text ||
@@ -614,8 +553,11 @@ static int add_bind(struct exec_cli *c, char *text, struct err *err) {
     return 0;
 }
 
-static int add_hosts(struct exec_cli *c, const char *text, struct err *err) {
-    for (const char *p = text; *p;) {
+static int cli_exec_add_hosts(void *args, const struct cli_option *o, const char *value,
+                              struct err *err) {
+    struct exec_cli *c = args;
+    (void)o;
+    for (const char *p = value; *p;) {
         size_t n = strcspn(p, ", ");
         if (n > 0) {
             _cleanup_(free) char *one = xstrndup(p, n);
@@ -636,6 +578,7 @@ static int add_hosts(struct exec_cli *c, const char *text, struct err *err) {
                 inet_pton(AF_INET, allow.host, &address) == 1 ||
                 inet_pton(AF_INET6, allow.host, &address) == 1) {
                 char own[EGRESS_AUTHORITY_SIZE];
+                c->policy.allow[c->policy.nallow - 1].private = true;
                 sandbox_strv_add(&c->private, egress_authority_text(allow.host, allow.port, own));
             }
         }
@@ -659,7 +602,10 @@ static void add_proxy_env(struct exec_cli *c) {
     sandbox_strv_add(&c->spec.env, "NODE_USE_ENV_PROXY=1");
 }
 
-static int add_env(struct exec_cli *c, const char *text, struct err *err) {
+static int cli_exec_add_env(void *args, const struct cli_option *o, const char *text,
+                            struct err *err) {
+    struct exec_cli *c = args;
+    (void)o;
     if (*text == 0 || *text == '=')
         return err_set(err, ERR_BAD_REQUEST, "--env needs NAME=VALUE, or the NAME of one of yours");
     if (strchr(text, '=')) {
@@ -681,28 +627,28 @@ static void free_root(struct sandbox_root *r) {
 }
 
 /* A path, or a name of cay.json. */
-static int find_root(const char *text, char **ret_path, struct err *err) {
+static int find_root(const char *text, const char *file, char **ret_path, struct err *err) {
     struct config config;
     if (strchr(text, '/')) {
         *ret_path = xstrdup(text);
         return 0;
     }
     config_init(&config);
-    int rc = config_load(&config, NULL, err);
+    int rc = cli_config_load(&config, "exec", file, CLI_SETTINGS_READ, err);
     const struct sandbox_root *r = rc < 0 ? NULL : sandbox_settings_root(&config.sandboxes, text);
     if (r)
         *ret_path = xstrdup(r->path);
     else if (rc == 0)
         rc = err_set(err, ERR_BAD_REQUEST,
                      "%s has no root \"%s\" in \"sandboxes\"; a path has a slash: ./%s",
-                     config.file ? config.file : "cay.json", text, text);
+                     config.file ? config.file : "/etc/cay/cay.json", text, text);
     config_finish(&config);
     return rc;
 }
 
 static int set_root(struct exec_cli *c, const char *text, struct err *err) {
     _cleanup_(free) char *path = NULL;
-    int rc = find_root(text, &path, err);
+    int rc = find_root(text, c->config, &path, err);
     if (rc < 0)
         return rc;
     _cleanup_(free) char *full = realpath(path, NULL);
@@ -719,71 +665,42 @@ static int set_root(struct exec_cli *c, const char *text, struct err *err) {
     return 0;
 }
 
-static int set_option(struct exec_cli *c, int o, struct err *err) {
-    int64_t n;
-    switch (o) {
-    case 'v':
-        return add_bind(c, optarg, err);
-    case 'n':
-        return add_hosts(c, optarg, err);
-    case 'e':
-        return add_env(c, optarg, err);
-    case 'R':
-        return set_root(c, optarg, err);
-    case 'w':
-        free(c->exec.cwd);
-        c->exec.cwd = xstrdup(optarg);
-        return 0;
-    case 't':
-        c->exec.tty = true;
-        return 0;
-    case 'q':
-        c->quiet = true;
-        return 0;
-    case 'm':
-        if (!cli_parse_size(optarg, &n) || n < (16 << 20))
-            return err_set(err, ERR_BAD_REQUEST, "--memory needs a size of at least 16m: 256m, 4g");
-        c->spec.memory_bytes = (uint64_t)n;
-        c->memory_asked = true;
-        return 0;
-    case 'T':
-        if (!cli_parse_time(optarg, &c->timeout_ms))
-            return err_set(err, ERR_BAD_REQUEST, "--timeout needs a time: 500ms, 10s, 2m, 24h");
-        return 0;
-    default:
-        if (strcmp(optarg, "json") != 0)
-            return err_set(err, ERR_BAD_REQUEST, "--output is json");
-        c->json = true;
-        return 0;
-    }
-}
+static const struct cli_option options[] = {
+    {.name = "volume", .letter = 'v', .kind = OPTION_CALL, .set = cli_exec_add_bind},
+    {.name = "net", .letter = 'n', .kind = OPTION_CALL, .set = cli_exec_add_hosts},
+    {.name = "env", .letter = 'e', .kind = OPTION_CALL, .set = cli_exec_add_env},
+    OPTION(struct exec_cli, "root", 0, TEXT, root_asked),
+    OPTION(struct exec_cli, "config", 0, TEXT, config),
+    OPTION(struct exec_cli, "workdir", 'w', TEXT, workdir),
+    OPTION(struct exec_cli, "tty", 't', FLAG, exec.tty),
+    OPTION(struct exec_cli, "quiet", 'q', FLAG, quiet),
+    OPTION(struct exec_cli, "memory", 'm', SIZE, spec.memory_bytes, .min = 16 << 20,
+           .wants = "a size of at least 16m: 256m, 4g"),
+    OPTION(struct exec_cli, "timeout", 0, TIME, timeout_ms),
+    OPTIONS_JSON(struct exec_cli, json)};
+
+static const struct cli_command command = {.name = "exec",
+                                           .usage = usage,
+                                           .options = options,
+                                           .noptions = ARRAY_LEN(options),
+                                           .command_word = 1,
+                                           .min_words = 1,
+                                           .max_words = -1,
+                                           .missing = "say which command to run: cay exec -- ls /"};
 
 /* -1: go on; else the exit status. */
-static int parse(int argc, char **argv, struct exec_cli *c) {
-    static const struct option options[] = {
-        {"volume", required_argument, NULL, 'v'},  {"net", required_argument, NULL, 'n'},
-        {"env", required_argument, NULL, 'e'},     {"workdir", required_argument, NULL, 'w'},
-        {"tty", no_argument, NULL, 't'},           {"memory", required_argument, NULL, 'm'},
-        {"timeout", required_argument, NULL, 'T'}, {"root", required_argument, NULL, 'R'},
-        {"output", required_argument, NULL, 'o'},  {"quiet", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, 'h'},          {0}};
+static int cli_exec_parse(int argc, char **argv, struct exec_cli *c) {
+    int status = cli_options(&command, &argc, argv, c);
     struct err err;
-    int o;
-    optind = 0;
-    while ((o = getopt_long(argc, argv, "+v:n:e:w:tm:o:qh", options, NULL)) != -1) {
-        if (o == 'h')
-            return fputs(usage, stdout) < 0;
-        if (o == '?')
-            return cli_usage("exec", "an option that there is not, or that lacks its value");
-        if (set_option(c, o, &err) < 0)
-            return err.code == ERR_BAD_REQUEST ? cli_usage("exec", err.message) : cli_fail(&err);
-    }
-    if (optind == argc)
-        return cli_usage("exec", "say which command to run: cay exec -- ls /");
+    if (status >= 0)
+        return status;
+    if (c->root_asked && set_root(c, c->root_asked, &err) < 0)
+        return err.code == ERR_BAD_REQUEST ? cli_usage("exec", "%s", err.message) : cli_fail(&err);
     if (c->json && c->exec.tty)
-        return cli_usage("exec", "--output json and --tty do not go together");
-    for (int i = optind; i < argc; i++)
+        return cli_usage("exec", "--json and --tty do not go together");
+    for (int i = 1; i < argc; i++)
         sandbox_strv_add(&c->exec.argv, argv[i]);
+    c->exec.cwd = xstrdup(c->workdir ? c->workdir : "");
     if (c->policy.nallow > 0) {
         c->spec.egress = true;
         add_proxy_env(c);
@@ -796,10 +713,12 @@ static int parse(int argc, char **argv, struct exec_cli *c) {
     return -1;
 }
 
-static int run(struct exec_cli *c) {
-    static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
-    static const struct stdio_callbacks streams = {
-        .on_input = on_input, .on_drained = on_drained, .on_closed = on_closed};
+static int cli_exec_run(struct exec_cli *c) {
+    static const struct console_transport transport = {.on_input = cli_exec_on_input,
+                                                       .on_drained = cli_exec_on_drained,
+                                                       .on_resize = cli_exec_on_resize,
+                                                       .on_signal = cli_exec_on_signal,
+                                                       .on_leave = cli_exec_on_leave};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     struct err err;
     (void)sigaction(SIGPIPE, &ignore, NULL);
@@ -807,17 +726,15 @@ static int run(struct exec_cli *c) {
     (void)uv_loop_init(&c->loop);
     (void)uv_timer_init(&c->loop, &c->timer);
     c->timer.data = c;
-    for (size_t i = 0; i < ARRAY_LEN(signals); i++) {
-        (void)uv_signal_init(&c->loop, &c->signals[i]);
-        c->signals[i].data = c;
-        (void)uv_signal_start(&c->signals[i], on_signal, signals[i]);
-    }
-    c->stdio = stdio_create(&c->loop, &streams, c);
-    if (start(c, &err) < 0)
-        fail(c, &err);
+    c->console = (struct console){
+        .transport = &transport, .ctx = c, .tty = c->exec.tty, .recorded = c->json};
+    console_open(&c->console, &c->loop);
+    if (cli_exec_start(c, &err) < 0)
+        cli_exec_fail(c, &err);
     (void)uv_run(&c->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&c->loop);
-    report(c);
+    cli_exec_report(c);
+    console_finish(&c->console);
     return c->status;
 }
 
@@ -826,16 +743,11 @@ int cli_exec(int argc, char **argv) {
     char id[ID_SIZE];
     c.spec = (struct sandbox_spec){
         .id = xstrdup(id_new("exec", id)), .root = xstrdup(""), .hostname = xstrdup("")};
-    c.exec.cwd = xstrdup("");
-    for (int i = 0; i < 3; i++)
-        buf_init(&c.out[i], JSON_OUTPUT_MAX);
-    int status = parse(argc, argv, &c);
+    int status = cli_exec_parse(argc, argv, &c);
     if (status < 0)
-        status = run(&c);
+        status = cli_exec_run(&c);
     for (size_t i = 0; i < c.spec.nbinds; i++)
         fd_close(&c.bind_fds[i]);
-    for (int i = 0; i < 3; i++)
-        buf_finish(&c.out[i]);
     for (size_t i = 0; i < c.ntold; i++)
         free(c.told[i]);
     fd_close(&c.listener);

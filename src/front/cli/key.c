@@ -4,23 +4,25 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/cli/cli.h"
+#include "front/cli/options.h"
+#include "front/cli/terminal.h"
 #include "front/config/config.h"
-#include "front/keys.h"
 #include "front/ledger/db.h"
+#include "front/ledger/keyring.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char usage[] =
     "usage: cay key create --name NAME [--scope read|run|admin] [--rate N] [--facet F]... "
     "[--worker W]...\n"
     "                      [--route R]... [--bind B]... [--max-jobs N] [--tokens-per-day N]\n"
-    "                      [--usd-per-day X]\n"
+    "                      [--usd-per-day X] [--json]\n"
     "       cay key list [--json]\n"
-    "       cay key revoke ID\n\n"
+    "       cay key revoke ID [--json]\n\n"
     "Keys for the API, sent as \"Authorization: Bearer KEY\". A key is shown once, when it is "
     "made;\n"
     "only its hash is kept. What a key makes is seen by that key alone.\n\n"
@@ -35,32 +37,45 @@ static const char usage[] =
     "            (default: all that the key makes itself)\n"
     "  --route, --bind   its sandboxes may use only the routes and binds of these names (default:\n"
     "            all of cay.json); with one of these four options the others are none by default\n"
-    "  --data-dir D, --config FILE   as for `cay serve`\n";
+    "  --data-dir D, --config FILE   as for `cay serve`, but ./cay.json must be named\n";
 
 struct key_args {
     const char *name;
     const char *scope;
     const char *data_dir;
     const char *config;
-    long rate;
-    long max_jobs;
-    long tokens_per_day;
+    int64_t rate;
+    int64_t max_jobs;
+    int64_t tokens_per_day;
     double usd_per_day;
     bool json;
     json_t *grants; /* NULL: none were named */
 };
 
-static int open_ledger(const struct key_args *a, struct ledger_db **ret_db, struct err *err) {
+/* A data folder is made for the first key, and for nothing else. */
+static int cli_key_open_folder(const char *dir, bool make, struct err *err) {
+    struct stat st;
+    if (make)
+        return path_mkdirs(dir, 0700, err);
+    if (stat(dir, &st) == 0)
+        return 0;
+    return err_set(err, ERR_NOT_FOUND, "there is no data folder %s: name the server's (--data-dir)",
+                   dir);
+}
+
+static int cli_key_open_ledger(const struct key_args *a, bool make, struct ledger_db **ret_db,
+                               struct err *err) {
     struct config c;
     config_init(&c);
-    int rc = config_load(&c, a->config, err);
+    int rc = cli_config_load(&c, "key", a->config,
+                             a->data_dir ? CLI_SETTINGS_READ : CLI_SETTINGS_WRITE, err);
     if (rc == 0 && a->data_dir) {
         free(c.data_dir);
         c.data_dir = xstrdup(a->data_dir);
     }
     if (rc == 0) {
         config_defaults(&c);
-        rc = path_mkdirs(c.data_dir, 0700, err);
+        rc = cli_key_open_folder(c.data_dir, make, err);
     }
     if (rc == 0)
         rc = cli_become_owner(c.data_dir, err);
@@ -70,7 +85,7 @@ static int open_ledger(const struct key_args *a, struct ledger_db **ret_db, stru
     return rc;
 }
 
-static int create(struct ledger_db *db, const struct key_args *a, struct err *err) {
+static int cli_key_create(struct ledger_db *db, const struct key_args *a, struct err *err) {
     struct key_request r = {.name = a->name ? a->name : "",
                             .scope = a->scope ? a->scope : "run",
                             .rate_per_minute = a->rate,
@@ -84,9 +99,16 @@ static int create(struct ledger_db *db, const struct key_args *a, struct err *er
     int rc = key_create(db, &r, text, &k, err);
     if (rc < 0)
         return rc;
-    (void)printf("%s\n", text);
-    (void)fprintf(stderr, "Key %s (\"%s\", scope %s). It is not shown again: keep it safe.\n", k.id,
-                  k.name, k.scope);
+    if (a->json) {
+        _cleanup_(json) json_t *j = json_pack("{s:s,s:s,s:s,s:s}", "id", k.id, "name", k.name,
+                                              "scope", k.scope, "key", text);
+        terminal_json(j);
+    } else {
+        (void)printf("%s\n", text);
+        (void)fprintf(stderr, "Key %s (\"", k.id);
+        terminal_print(stderr, k.name, strlen(k.name));
+        (void)fprintf(stderr, "\", scope %s). It is not shown again: keep it safe.\n", k.scope);
+    }
     ledger_key_finish(&k);
     return 0;
 }
@@ -108,7 +130,8 @@ static void print_key(void *ctx, const struct ledger_key *k) {
         (void)snprintf(rate, sizeof(rate), "%lld/min", (long long)k->rate_per_minute);
     clock_rfc3339(k->created_ms, time);
     if (!ctx) {
-        (void)printf("%s  %-6s %-9s %.10s  %s", k->id, k->scope, rate, time, k->name);
+        (void)printf("%s  %-6s %-9s %.10s  ", k->id, k->scope, rate, time);
+        terminal_print(stdout, k->name, strlen(k->name));
         print_limits(k);
         (void)printf("%s\n", k->revoked_ms ? "  (revoked)" : "");
         return;
@@ -121,114 +144,60 @@ static void print_key(void *ctx, const struct ledger_key *k) {
     (void)json_array_append_new(ctx, j);
 }
 
-static int list(struct ledger_db *db, const struct key_args *a, struct err *err) {
+static int cli_key_list(struct ledger_db *db, const struct key_args *a, struct err *err) {
     _cleanup_(json) json_t *out = a->json ? json_array() : NULL;
     int rc = ledger_db_key_list(db, false, print_key, out, err);
-    if (rc == 0 && out) {
-        _cleanup_(free) char *text = json_dumps(out, JSON_INDENT(2));
-        (void)printf("%s\n", text);
-    }
+    if (rc == 0 && out)
+        terminal_json(out);
     return rc;
 }
 
-static bool parse_number(const char *text, long *ret) {
-    char *end;
-    *ret = strtol(text, &end, 10);
-    return *text >= '0' && *text <= '9' && !*end;
+static int cli_key_grant(void *args, const struct cli_option *o, const char *value,
+                         struct err *err) {
+    struct key_args *a = args;
+    (void)err;
+    if (!a->grants)
+        a->grants = json_pack("{s:[],s:[],s:[],s:[]}", "facets", "workers", "routes", "binds");
+    (void)json_array_append_new(json_object_get(a->grants, o->key), json_string(value));
+    return 0;
 }
 
-static bool parse_usd(const char *text, double *ret) {
-    char *end;
-    *ret = strtod(text, &end);
-    return *text >= '0' && *text <= '9' && !*end && *ret >= 0;
-}
+static const struct cli_option options[] = {
+    OPTION(struct key_args, "name", 0, TEXT, name),
+    OPTION(struct key_args, "scope", 0, TEXT, scope),
+    OPTION(struct key_args, "rate", 0, COUNT, rate),
+    OPTION(struct key_args, "max-jobs", 0, COUNT, max_jobs),
+    OPTION(struct key_args, "tokens-per-day", 0, COUNT, tokens_per_day),
+    OPTION(struct key_args, "usd-per-day", 0, AMOUNT, usd_per_day, .min = -1,
+           .wants = "a number of dollars"),
+    {.name = "facet", .kind = OPTION_CALL, .key = "facets", .set = cli_key_grant},
+    {.name = "worker", .kind = OPTION_CALL, .key = "workers", .set = cli_key_grant},
+    {.name = "route", .kind = OPTION_CALL, .key = "routes", .set = cli_key_grant},
+    {.name = "bind", .kind = OPTION_CALL, .key = "binds", .set = cli_key_grant},
+    OPTION(struct key_args, "data-dir", 0, TEXT, data_dir),
+    OPTION(struct key_args, "config", 0, TEXT, config),
+    OPTIONS_JSON(struct key_args, json)};
 
-static int parse(int argc, char **argv, struct key_args *a) {
-    static const struct option options[] = {{"name", required_argument, NULL, 'n'},
-                                            {"scope", required_argument, NULL, 's'},
-                                            {"rate", required_argument, NULL, 'r'},
-                                            {"facet", required_argument, NULL, 'f'},
-                                            {"worker", required_argument, NULL, 'w'},
-                                            {"data-dir", required_argument, NULL, 'd'},
-                                            {"route", required_argument, NULL, 'R'},
-                                            {"bind", required_argument, NULL, 'B'},
-                                            {"config", required_argument, NULL, 'c'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"max-jobs", required_argument, NULL, 'J'},
-                                            {"tokens-per-day", required_argument, NULL, 'T'},
-                                            {"usd-per-day", required_argument, NULL, 'U'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 'n':
-            a->name = optarg;
-            break;
-        case 's':
-            a->scope = optarg;
-            break;
-        case 'r':
-            if (!parse_number(optarg, &a->rate))
-                return cli_usage("key", "--rate needs a number");
-            break;
-        case 'J':
-            if (!parse_number(optarg, &a->max_jobs))
-                return cli_usage("key", "--max-jobs needs a number");
-            break;
-        case 'T':
-            if (!parse_number(optarg, &a->tokens_per_day))
-                return cli_usage("key", "--tokens-per-day needs a number");
-            break;
-        case 'U':
-            if (!parse_usd(optarg, &a->usd_per_day))
-                return cli_usage("key", "--usd-per-day needs a number of dollars");
-            break;
-        case 'f':
-        case 'w':
-        case 'R':
-        case 'B':
-            if (!a->grants)
-                a->grants =
-                    json_pack("{s:[],s:[],s:[],s:[]}", "facets", "workers", "routes", "binds");
-            (void)json_array_append_new(json_object_get(a->grants, c == 'f'   ? "facets"
-                                                                   : c == 'w' ? "workers"
-                                                                   : c == 'R' ? "routes"
-                                                                              : "binds"),
-                                        json_string(optarg));
-            break;
-        case 'd':
-            a->data_dir = optarg;
-            break;
-        case 'c':
-            a->config = optarg;
-            break;
-        case 'j':
-            a->json = true;
-            break;
-        case 'h':
-            (void)fputs(usage, stdout);
-            return 0;
-        default:
-            return cli_usage("key", "unknown option");
-        }
-    }
-    return -1;
-}
+static const struct cli_command command = {.name = "key",
+                                           .usage = usage,
+                                           .options = options,
+                                           .noptions = ARRAY_LEN(options),
+                                           .max_words = 2};
 
 int cli_key(int argc, char **argv) {
     struct key_args a = {0};
-    int done = parse(argc, argv, &a);
+    static const char *const verbs[] = {"create", "list", "revoke", NULL};
+    int done = cli_options(&command, &argc, argv, &a);
     if (done >= 0)
         return done;
-    const char *what = optind < argc ? argv[optind] : "";
-    const char *id = optind + 1 < argc ? argv[optind + 1] : NULL;
-    bool is_create = strcmp(what, "create") == 0;
-    bool is_revoke = strcmp(what, "revoke") == 0;
-    if (!is_create && !is_revoke && strcmp(what, "list") != 0)
-        return cli_usage("key", "say create, list or revoke");
-    if (optind + (is_revoke ? 2 : 1) < argc)
-        return cli_usage("key", "it takes no further words");
+    int verb = cli_choose("key", argc > 1 ? argv[1] : "", verbs);
+    if (verb < 0)
+        return 2;
+    const char *id = argc > 2 ? argv[2] : NULL;
+    bool is_create = verb == 0;
+    bool is_revoke = verb == 2;
+    if (id && !is_revoke)
+        return cli_usage("key", "unexpected argument \"%s\"", id);
     if (is_create && !a.name)
         return cli_usage("key", "a key needs a name: --name NAME");
     if (is_revoke && !id)
@@ -236,16 +205,16 @@ int cli_key(int argc, char **argv) {
     (void)umask(077);
     struct err err;
     struct ledger_db *db = NULL;
-    int rc = open_ledger(&a, &db, &err);
+    int rc = cli_key_open_ledger(&a, is_create, &db, &err);
     if (rc == 0)
-        rc = is_create   ? create(db, &a, &err)
+        rc = is_create   ? cli_key_create(db, &a, &err)
              : is_revoke ? ledger_db_key_revoke(db, id, &err)
-                         : list(db, &a, &err);
+                         : cli_key_list(db, &a, &err);
     ledger_db_close(db);
     json_decref(a.grants);
     if (rc < 0)
         return cli_fail(&err);
     if (is_revoke)
-        (void)printf("revoked %s\n", id);
+        (void)printf(a.json ? "{\"id\":\"%s\",\"revoked\":true}\n" : "revoked %s\n", id);
     return 0;
 }

@@ -1,24 +1,28 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/text.h"
 #include "front/cli/cli.h"
+#include "front/cli/options.h"
 #include "front/cli/terminal.h"
+#include "front/config/config.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int help(int argc, char **argv);
-static int version(int argc, char **argv);
+static int cli_main_help(int argc, char **argv);
+static int cli_main_version(int argc, char **argv);
 
 static const struct verb verbs[] = {
     {"serve", "start the server", cli_serve},
@@ -35,11 +39,11 @@ static const struct verb verbs[] = {
     {"config", "check, show and reload the settings", cli_config},
     {"prune", "delete old records, beyond what is to be kept", cli_prune},
     {"key", "create, list and revoke API keys", cli_key},
-    {"version", "print the version", version},
-    {"help", "print this, or the help of a command", help},
+    {"version", "print the version", cli_main_version},
+    {"help", "print this, or the help of a command", cli_main_help},
 };
 
-static void print_help(FILE *out) {
+static void cli_main_print_help(FILE *out) {
     (void)fprintf(out, "cay " CAY_VERSION
                        " - runs the code that AI agents write, and lets nothing in or "
                        "out but what you hand it\n\nusage: cay COMMAND [OPTIONS]\n\n");
@@ -48,42 +52,135 @@ static void print_help(FILE *out) {
     (void)fprintf(out, "\n`cay COMMAND --help` tells more; `man cay` tells all.\n");
 }
 
-static const struct verb *find(const char *name) {
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+/* Says what may have been meant where there is none of this name. */
+static const struct verb *cli_main_find(const char *name) {
+    const char *names[ARRAY_LEN(verbs) + 1] = {NULL};
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        names[i] = verbs[i].name;
         if (strcmp(verbs[i].name, name) == 0)
             return &verbs[i];
+    }
+    const char *meant = text_nearest(name, names);
+    (void)fprintf(stderr, "cay: there is no command \"%s\"; ", name);
+    if (meant)
+        (void)fprintf(stderr, "did you mean \"%s\"? ", meant);
+    (void)fputs("`cay help` lists them\n", stderr);
     return NULL;
 }
 
-static int help(int argc, char **argv) {
-    const struct verb *v = argc > 1 ? find(argv[1]) : NULL;
-    if (v && v->run != help && v->run != version) {
+static int cli_main_help(int argc, char **argv) {
+    const struct verb *v = argc > 1 ? cli_main_find(argv[1]) : NULL;
+    if (argc > 1 && !v)
+        return 2;
+    if (v && v->run != cli_main_help && v->run != cli_main_version) {
         char *again[] = {argv[1], (char *)"--help", NULL};
         return v->run(2, again);
     }
-    print_help(stdout);
+    cli_main_print_help(stdout);
     return 0;
 }
 
-static int version(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
-    (void)printf("cay " CAY_VERSION "\n");
+static int cli_main_version(int argc, char **argv) {
+    static const char usage[] = "usage: cay version [--json]\n\nPrints the version.\n";
+    struct {
+        bool json;
+    } a = {false};
+    const struct cli_option options[] = {OPTIONS_JSON(__typeof__(a), json)};
+    int status = cli_options(
+        &(struct cli_command){
+            .name = "version", .usage = usage, .options = options, .noptions = ARRAY_LEN(options)},
+        &argc, argv, &a);
+    if (status >= 0)
+        return status;
+    (void)printf(a.json ? "{\"version\":\"%s\"}\n" : "cay %s\n", CAY_VERSION);
     return 0;
+}
+
+static void cli_main_print_error(const struct err *err) {
+    _cleanup_(json) json_t *j =
+        json_pack("{s:{s:s,s:s}}", "error", "code", err_name(err->code), "message", err->message);
+    _cleanup_(free) char *text = json_dumps(j, JSON_COMPACT);
+    terminal_line(stderr, text);
 }
 
 int cli_fail(const struct err *err) {
-    /* A server's words may be a guest's. */
-    (void)fputs("cay: ", stderr);
-    terminal_print(stderr, err->message, strlen(err->message));
-    (void)fputc('\n', stderr);
+    if (cli_wants_json())
+        cli_main_print_error(err);
+    else /* a server's words may be a guest's */
+        terminal_say(stderr, "cay: ", err->message);
     return err_exit_status(err->code);
 }
 
-int cli_usage(const char *verb, const char *message) {
-    (void)fprintf(stderr, "cay %s: %s\n`cay %s --help` shows how it is used.\n", verb, message,
-                  verb);
+int cli_usage_with(const char *verb, const char *synopsis, const char *message) {
+    struct err err;
+    (void)err_set(&err, ERR_BAD_REQUEST, "cay %s: %s", verb, message);
+    if (cli_wants_json()) {
+        cli_main_print_error(&err);
+        return 2;
+    }
+    terminal_line(stderr, err.message);
+    if (synopsis)
+        (void)fprintf(stderr, "usage: cay %s %s\n", verb, synopsis);
+    else
+        (void)fprintf(stderr, "`cay %s --help` shows how it is used.\n", verb);
     return 2;
+}
+
+static bool cli_folder_has(const char *name) {
+    struct stat st;
+    return fstatat(AT_FDCWD, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+void cli_note_unread(const char *verb, const char *name) {
+    if (cli_folder_has(name))
+        (void)fprintf(stderr,
+                      "cay: ./%s is not read by `cay %s`, because others may have written it; "
+                      "set variables in the environment, or name a settings file: --config\n",
+                      name, verb);
+}
+
+int cli_config_load(struct config *c, const char *verb, const char *named, enum cli_settings use,
+                    struct err *err) {
+    if (named)
+        return config_load(c, named, err);
+    if (use == CLI_SETTINGS_WRITE && cli_folder_has("cay.json"))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "there is a cay.json in this folder, which others may have written: say "
+                       "which settings `cay %s` is to go by (--config ./cay.json, or "
+                       "--data-dir FOLDER)",
+                       verb);
+    cli_note_unread(verb, "cay.json");
+    const char *file = config_machine_file();
+    return file ? config_load(c, file, err) : 0;
+}
+
+int cli_usage(const char *verb, const char *fmt, ...) {
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)text_vprint(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    return cli_usage_with(verb, NULL, text);
+}
+
+int cli_choose(const char *verb, const char *word, const char *const *names) {
+    _cleanup_(buf) struct buf all;
+    int n = 0;
+    buf_init(&all, 1024);
+    while (names[n] && strcmp(names[n], word) != 0)
+        n++;
+    if (names[n])
+        return n;
+    for (int i = 0; i < n; i++)
+        (void)buf_addf(&all, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ", names[i]);
+    const char *meant = text_nearest(word, names);
+    if (!*word)
+        (void)cli_usage(verb, "say %s", all.data);
+    else if (meant)
+        (void)cli_usage(verb, "there is no \"%s\": did you mean \"%s\"?", word, meant);
+    else
+        (void)cli_usage(verb, "there is no \"%s\": say %s", word, all.data);
+    return -1;
 }
 
 int cli_become_owner(const char *dir, struct err *err) {
@@ -125,32 +222,18 @@ char *cli_sibling_dir(void) {
     return dir;
 }
 
-static bool parse_unit(const char *text, const char *const *units, const int64_t *factors,
-                       int64_t *ret) {
-    char *end = NULL;
-    errno = 0;
-    double v = strtod(text, &end);
-    if (end == text || errno || v < 0)
-        return false;
-    for (size_t i = 0; units[i]; i++)
-        if (strcasecmp(end, units[i]) == 0 && v * (double)factors[i] < 9e15) {
-            *ret = (int64_t)(v * (double)factors[i]);
-            return *ret > 0;
-        }
-    return false;
+int cli_open_sibling(const char *name, struct err *err) {
+    _cleanup_(free) char *dir = cli_sibling_dir();
+    _cleanup_(free) char *path = path_join(dir, name);
+    int fd = open(path, O_PATH | O_CLOEXEC);
+    if (fd < 0) {
+        (void)err_sys(err, "%s is missing beside cay (run `make`, or install it)", name);
+        err->code = ERR_UNAVAILABLE;
+    }
+    return fd;
 }
 
-bool cli_parse_time(const char *text, int64_t *ret_ms) {
-    static const char *const units[] = {"", "ms", "s", "m", "h", NULL};
-    static const int64_t factors[] = {1000, 1, 1000, 60000, 3600000};
-    return parse_unit(text, units, factors, ret_ms) && *ret_ms <= 86400000;
-}
-
-bool cli_parse_size(const char *text, int64_t *ret_bytes) {
-    static const char *const units[] = {"", "b", "k", "m", "g", "kib", "mib", "gib", NULL};
-    static const int64_t factors[] = {1, 1, 1 << 10, 1 << 20, 1 << 30, 1 << 10, 1 << 20, 1 << 30};
-    return parse_unit(text, units, factors, ret_bytes);
-}
+_Static_assert(EXIT_STATUS_PIPE == 128 + SIGPIPE, "as a shell shows it");
 
 /* Output that was lost is a failure, whatever came of the work: a full disk must not look like a
  * program that had nothing to say. */
@@ -162,7 +245,7 @@ static int check_output(int status) {
         return status;
     struct pollfd reader = {.fd = STDOUT_FILENO};
     if (poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR)) /* `| head` has seen enough */
-        return status ? status : 128 + SIGPIPE;
+        return status ? status : EXIT_STATUS_PIPE;
     (void)fprintf(stderr, "cay: standard output could not be written%s%s\n", why ? ": " : "",
                   why ? strerror(why) : "");
     return status ? status : 1;
@@ -182,7 +265,7 @@ int main(int argc, char **argv) {
     struct sigaction usual = {.sa_handler = SIG_DFL};
     (void)sigaction(SIGCHLD, &usual, NULL);
     if (argc < 2) {
-        print_help(stderr);
+        cli_main_print_help(stderr);
         return 2;
     }
     const char *name = argv[1];
@@ -190,11 +273,9 @@ int main(int argc, char **argv) {
         name = "help";
     if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
         name = "version";
-    const struct verb *v = find(name);
-    if (!v) {
-        (void)fprintf(stderr, "cay: there is no command \"%s\"; `cay help` lists them\n", name);
+    const struct verb *v = cli_main_find(name);
+    if (!v)
         return 2;
-    }
     int status = v->run(argc - 1, argv + 1);
     /* What a server prints at its start is nothing that its end depends on. */
     return v->run == cli_serve ? status : check_output(status);

@@ -2,10 +2,10 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "front/cli/cli.h"
+#include "front/cli/options.h"
 #include "front/config/config.h"
 #include "front/store/store.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static const char usage[] =
     "  --keep TIME       none that are older: 12h, 90m; a bare number is seconds\n"
     "  --keep-size SIZE  at most so much of them: 500m, 2g\n"
     "  --json            what was there and what is left as JSON\n"
-    "  --data-dir D, --config FILE   as for `cay serve`\n";
+    "  --data-dir D, --config FILE   as for `cay serve`, but ./cay.json must be named\n";
 
 struct prune_args {
     const char *data_dir;
@@ -27,39 +27,23 @@ struct prune_args {
     bool json;
 };
 
-static int parse(int argc, char **argv, struct prune_args *a) {
-    static const struct option options[] = {{"keep-runs", required_argument, NULL, 'r'},
-                                            {"keep", required_argument, NULL, 'k'},
-                                            {"keep-size", required_argument, NULL, 's'},
-                                            {"data-dir", required_argument, NULL, 'd'},
-                                            {"config", required_argument, NULL, 'c'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        char *end = NULL;
-        if (c == 'r')
-            a->runs = strtoll(optarg, &end, 10);
-        if (c == 'h')
-            return fputs(usage, stdout) < 0;
-        if (c == '?')
-            return cli_usage("prune", "unknown option");
-        if (c == 'r' && (*end || a->runs < 1))
-            return cli_usage("prune", "--keep-runs is a number from 1 on");
-        if (c == 'k' && (!cli_parse_time(optarg, &a->ms) || a->ms < 1000))
-            return cli_usage("prune", "--keep is a time such as 12h, of a second or more");
-        if (c == 's' && (!cli_parse_size(optarg, &a->bytes) || a->bytes < 1 << 20))
-            return cli_usage("prune", "--keep-size is a size such as 500m, of 1m or more");
-        a->data_dir = c == 'd' ? optarg : a->data_dir;
-        a->config = c == 'c' ? optarg : a->config;
-        a->json = a->json || c == 'j';
-    }
-    return optind < argc ? cli_usage("prune", "it takes no further words") : -1;
-}
+static const struct cli_option options[] = {
+    OPTION(struct prune_args, "keep-runs", 0, COUNT, runs, .min = 1,
+           .wants = "a number of 1 or more"),
+    OPTION(struct prune_args, "keep", 0, TIME, ms, .min = 1000,
+           .wants = "a time such as 12h, of a second or more"),
+    OPTION(struct prune_args, "keep-size", 0, SIZE, bytes, .min = 1 << 20,
+           .wants = "a size such as 500m, of 1m or more"),
+    OPTION(struct prune_args, "data-dir", 0, TEXT, data_dir),
+    OPTION(struct prune_args, "config", 0, TEXT, config),
+    OPTIONS_JSON(struct prune_args, json)};
 
-static int load(const struct prune_args *a, struct config *c, struct err *err) {
-    int rc = config_load(c, a->config, err);
+static const struct cli_command command = {
+    .name = "prune", .usage = usage, .options = options, .noptions = ARRAY_LEN(options)};
+
+static int cli_prune_load(const struct prune_args *a, struct config *c, struct err *err) {
+    int rc = cli_config_load(c, "prune", a->config,
+                             a->data_dir ? CLI_SETTINGS_READ : CLI_SETTINGS_WRITE, err);
     if (rc < 0)
         return rc;
     if (a->data_dir) {
@@ -76,8 +60,8 @@ static int load(const struct prune_args *a, struct config *c, struct err *err) {
     return cli_become_owner(c->data_dir, err);
 }
 
-static int prune(const struct config *c, struct store_totals *before, struct store_totals *after,
-                 struct err *err) {
+static int cli_prune_store(const struct config *c, struct store_totals *before,
+                           struct store_totals *after, struct err *err) {
     struct store *s = NULL;
     _cleanup_(free) char *file = xasprintf("%s/cay.db", c->data_dir);
     int rc = store_open(file, &s, err);
@@ -99,13 +83,13 @@ int cli_prune(int argc, char **argv) {
     struct store_totals after = {0};
     struct err err;
     struct config c;
-    int done = parse(argc, argv, &a);
+    int done = cli_options(&command, &argc, argv, &a);
     if (done >= 0)
         return done;
     config_init(&c);
-    int rc = load(&a, &c, &err);
+    int rc = cli_prune_load(&a, &c, &err);
     if (rc == 0)
-        rc = prune(&c, &before, &after, &err);
+        rc = cli_prune_store(&c, &before, &after, &err);
     config_finish(&c);
     if (rc < 0)
         return cli_fail(&err);

@@ -7,12 +7,12 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/cli/cli.h"
+#include "front/cli/options.h"
 #include "front/cli/terminal.h"
-#include "front/run/code.h"
+#include "front/run/bindings.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,14 +29,18 @@ static const char usage[] =
     "it happens, then what it returned, as JSON. Modules that it imports by a relative path come\n"
     "along. It sees nothing of this machine but what it is given here. Options may stand anywhere\n"
     "before `--`; what comes after it is the program's.\n\n"
-    "  --db FILE         a SQLite database, as env.db\n"
+    "  --db FILE         a SQLite database, as env.db; it must be there\n"
+    "  --create          make FILE if it is not there\n"
     "  --env K=V         a text in env (may be repeated)\n"
     "  --timeout TIME    longest run: 500ms, 10s, 2m (default 30s)\n"
     "  --memory SIZE     most memory: 64m, 1g (default 128m)\n"
     "  --ts              standard input is TypeScript\n"
     "  --json            print the whole record as JSON instead\n"
     "  -q, --quiet       do not print what was returned\n\n"
-    "The exit status is 0 if the program ran to its end, 1 if it failed or its output was lost.\n";
+    "What was returned is JSON; on a terminal a text is shown as it is.\n"
+    "The exit status is 0 if the program ran to its end, 124 if its time was over (--timeout), "
+    "and\n"
+    "1 if it failed otherwise or its output was lost.\n";
 
 enum { FILES_MAX = 500, FILE_MAX_BYTES = 4 << 20 };
 
@@ -53,6 +57,7 @@ struct run_cli {
     int status;
     int signal;
     const char *db;
+    bool create;
     const char *file;
     json_t *env;
     json_t *args;
@@ -62,7 +67,7 @@ struct run_cli {
 
 /* --- reading modules --- */
 
-static int read_module(const char *path, struct buf *out, struct err *err) {
+static int cli_run_read_module(const char *path, struct buf *out, struct err *err) {
     buf_init(out, FILE_MAX_BYTES);
     if (strcmp(path, "-") != 0)
         return fd_read_file(AT_FDCWD, path, out, err);
@@ -103,7 +108,8 @@ static char *join_name(const char *from, const char *specifier) {
     return out;
 }
 
-static int add_module(struct run_cli *c, const char *dir, const char *name, struct err *err);
+static int cli_run_add_module(struct run_cli *c, const char *dir, const char *name,
+                              struct err *err);
 
 /* Reads what the text imports by a relative path. Whatever looks like such an import and is a file
  * comes along; the compiler decides what it really is. */
@@ -123,18 +129,19 @@ static int add_imports(struct run_cli *c, const char *dir, const char *name, con
         struct stat st;
         if (path && !json_object_get(c->modules, target) && stat(path, &st) == 0 &&
             S_ISREG(st.st_mode))
-            rc = add_module(c, dir, target, err);
+            rc = cli_run_add_module(c, dir, target, err);
         p += n + 1;
     }
     return rc;
 }
 
-static int add_module(struct run_cli *c, const char *dir, const char *name, struct err *err) {
+static int cli_run_add_module(struct run_cli *c, const char *dir, const char *name,
+                              struct err *err) {
     if (json_object_size(c->modules) >= FILES_MAX)
         return err_set(err, ERR_TOO_LARGE, "more than %d modules", FILES_MAX);
     _cleanup_(free) char *path = path_join(dir, name);
     _cleanup_(buf) struct buf text;
-    int rc = read_module(path, &text, err);
+    int rc = cli_run_read_module(path, &text, err);
     if (rc < 0)
         return rc;
     json_t *j = json_stringn(text.data ? text.data : "", text.len);
@@ -144,11 +151,11 @@ static int add_module(struct run_cli *c, const char *dir, const char *name, stru
     return add_imports(c, dir, name, text.data ? text.data : "", err);
 }
 
-static int read_program(struct run_cli *c, char **ret_main, struct err *err) {
+static int cli_run_read_program(struct run_cli *c, char **ret_main, struct err *err) {
     c->modules = json_object();
     if (strcmp(c->file, "-") == 0) {
         _cleanup_(buf) struct buf text;
-        int rc = read_module("-", &text, err);
+        int rc = cli_run_read_module("-", &text, err);
         if (rc < 0)
             return rc;
         *ret_main = xstrdup(c->typescript ? "stdin.ts" : "stdin.js");
@@ -162,16 +169,16 @@ static int read_program(struct run_cli *c, char **ret_main, struct err *err) {
     _cleanup_(free) char *dir =
         slash ? xstrndup(c->file, MAX((size_t)(slash - c->file), (size_t)1)) : xstrdup(".");
     *ret_main = xstrdup(slash ? slash + 1 : c->file);
-    return add_module(c, dir, *ret_main, err);
+    return cli_run_add_module(c, dir, *ret_main, err);
 }
 
 /* --- showing --- */
 
-static void on_log(void *ctx, const char *level, const char *json, size_t len) {
+static void cli_run_on_log(void *ctx, const char *level, const char *json, size_t len) {
     const struct run_cli *c = ctx;
     if (c->json)
         return;
-    _cleanup_(json) json_t *j = json_loadb(json, len, 0, NULL);
+    _cleanup_(json) json_t *j = json_read(json, len);
     const json_t *message = json_object_get(j, "message");
     bool bad = strcmp(level, "warn") == 0 || strcmp(level, "error") == 0;
     terminal_print(bad ? stderr : stdout, json_string_value(message), json_string_length(message));
@@ -210,13 +217,17 @@ static void print_error(const struct run_cli *c, const json_t *error) {
     if (json_is_string(stack)) {
         terminal_print(stderr, json_string_value(stack), json_string_length(stack));
     } else {
-        (void)fprintf(stderr, "%s: ", name ? name : "Error");
+        terminal_print(stderr, name ? name : "Error", name ? strlen(name) : 5);
+        (void)fputs(": ", stderr);
         terminal_print(stderr, json_string_value(message), json_string_length(message));
         const char *module = json_string_value(json_object_get(error, "module"));
-        if (module)
-            (void)fprintf(stderr, "\n    at %s:%lld:%lld", module,
+        if (module) {
+            (void)fputs("\n    at ", stderr);
+            terminal_print(stderr, module, strlen(module));
+            (void)fprintf(stderr, ":%lld:%lld",
                           (long long)json_integer_value(json_object_get(error, "line")),
                           (long long)json_integer_value(json_object_get(error, "column")));
+        }
     }
     (void)fputc('\n', stderr);
     print_excerpt(c, error);
@@ -225,30 +236,37 @@ static void print_error(const struct run_cli *c, const json_t *error) {
 static void print_result(const struct run *run) {
     size_t len;
     const char *text = run_result(run, &len);
-    _cleanup_(json) json_t *j = len ? json_loadb(text, len, JSON_DECODE_ANY, NULL) : NULL;
+    _cleanup_(json) json_t *j = len ? json_read(text, len) : NULL;
     if (!j || json_is_null(j))
         return;
     _cleanup_(free) char *pretty =
-        json_is_string(j)
+        json_is_string(j) && isatty(STDOUT_FILENO)
             ? xstrdup(json_string_value(j))
             : json_dumps(j, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-    terminal_print(stdout, pretty, strlen(pretty));
-    (void)fputc('\n', stdout);
+    terminal_line(stdout, pretty);
 }
 
-static void on_stopped(void *ctx) {
+static void cli_run_on_stopped(void *ctx) {
     struct run_cli *c = ctx;
     uv_close((uv_handle_t *)&c->sigint, NULL);
     uv_close((uv_handle_t *)&c->sigterm, NULL);
 }
 
-static void on_done(void *ctx, const struct run *run, const char *record, size_t len) {
+/* All limits are of one kind to programs; this one has an exit status of its own. */
+static bool is_late(const json_t *error) {
+    const char *kind = json_string_value(json_object_get(error, "kind"));
+    const char *message = json_string_value(json_object_get(error, "message"));
+    return kind && strcmp(kind, "limit") == 0 && message &&
+           strncmp(message, "time limit of ", strlen("time limit of ")) == 0;
+}
+
+static void cli_run_on_done(void *ctx, const struct run *run, const char *record, size_t len) {
     struct run_cli *c = ctx;
     c->run = NULL;
     const json_t *error = run_error(run);
-    c->status = error ? 1 : 0;
+    c->status = !error ? 0 : is_late(error) ? err_exit_status(ERR_TIMEOUT) : 1;
     if (c->json) {
-        (void)fwrite(record, 1, len, stdout);
+        terminal_print(stdout, record, len);
         (void)fputc('\n', stdout);
     } else if (error) {
         if (!c->signal)
@@ -257,10 +275,10 @@ static void on_done(void *ctx, const struct run *run, const char *record, size_t
         print_result(run);
     }
     (void)fflush(stdout);
-    runner_stop(c->runner, on_stopped, c);
+    runner_stop(c->runner, cli_run_on_stopped, c);
 }
 
-static void on_signal(uv_signal_t *h, int signo) {
+static void cli_run_on_signal(uv_signal_t *h, int signo) {
     struct run_cli *c = h->data;
     c->signal = signo;
     if (c->run)
@@ -269,17 +287,9 @@ static void on_signal(uv_signal_t *h, int signo) {
 
 /* --- starting --- */
 
-static int open_program(const char *dir, const char *name, struct err *err) {
-    _cleanup_(free) char *path = path_join(dir, name);
-    int fd = open(path, O_PATH | O_CLOEXEC);
-    if (fd < 0)
-        (void)err_sys(err, "%s is missing beside cay (run `make`)", name);
-    return fd;
-}
-
 static int make_code(struct run_cli *c, struct code *ret_code, json_t **ret_json, struct err *err) {
     _cleanup_(free) char *main = NULL;
-    int rc = read_program(c, &main, err);
+    int rc = cli_run_read_program(c, &main, err);
     if (rc < 0)
         return rc;
     struct run_limits max = runner_config_default().limits;
@@ -296,6 +306,10 @@ static int add_db(const struct run_cli *c, struct env *env, struct facet_open *h
     if (!c->db)
         return 0;
     char *full = realpath(c->db, NULL);
+    if (!full && !c->create)
+        return err_set(
+            err, ERR_NOT_FOUND,
+            "there is no database %s: name one that is there, or add --create to make it", c->db);
     if (!full) { /* it is made: its folder must be there */
         const char *slash = strrchr(c->db, '/');
         _cleanup_(free) char *dir =
@@ -316,7 +330,7 @@ static int add_db(const struct run_cli *c, struct env *env, struct facet_open *h
     return 0;
 }
 
-static int start(struct run_cli *c, struct err *err) {
+static int cli_run_start(struct run_cli *c, struct err *err) {
     struct code code;
     _cleanup_(json) json_t *json = NULL;
     int rc = make_code(c, &code, &json, err);
@@ -324,14 +338,13 @@ static int start(struct run_cli *c, struct err *err) {
         return rc;
     struct env env;
     struct facet_open how = {0};
-    rc = code_read_env(&code, &(struct env_scope){.facets_dir = "", .owner = ""}, &env, err);
+    rc = bindings_make(NULL, "", &code, &env, err);
     if (rc == 0)
         rc = add_db(c, &env, &how, err);
     env.facet_open = &how;
-    _cleanup_(free) char *dir = cli_sibling_dir();
-    _cleanup_(close) int compile = rc < 0 ? -1 : open_program(dir, "cay-compile", err);
-    _cleanup_(close) int isolate = compile < 0 ? -1 : open_program(dir, "cay-isolate", err);
-    _cleanup_(close) int facet = isolate < 0 ? -1 : open_program(dir, "cay-facet", err);
+    _cleanup_(close) int compile = rc < 0 ? -1 : cli_open_sibling("cay-compile", err);
+    _cleanup_(close) int isolate = compile < 0 ? -1 : cli_open_sibling("cay-isolate", err);
+    _cleanup_(close) int facet = isolate < 0 ? -1 : cli_open_sibling("cay-facet", err);
     if (facet < 0) {
         code_finish(&code);
         env_finish(&env);
@@ -346,19 +359,20 @@ static int start(struct run_cli *c, struct err *err) {
                                                        .isolate_fd = isolate,
                                                        .facet_fd = facet,
                                                        .cold = true});
-    c->run = run_start(c->runner, NULL,
-                       &(struct run_request){.owner = "",
-                                             .kind = "run",
-                                             .title = "",
-                                             .source = code.source.data,
-                                             .source_len = code.source.len,
-                                             .spec = code.spec.data,
-                                             .spec_len = code.spec.len,
-                                             .env = &env,
-                                             .limits = code.limits,
-                                             .callbacks = {.on_log = on_log, .on_done = on_done},
-                                             .ctx = c},
-                       err);
+    c->run = run_start(
+        c->runner, NULL,
+        &(struct run_request){.owner = "",
+                              .kind = "run",
+                              .title = "",
+                              .source = code.source.data,
+                              .source_len = code.source.len,
+                              .spec = code.spec.data,
+                              .spec_len = code.spec.len,
+                              .env = &env,
+                              .limits = code.limits,
+                              .callbacks = {.on_log = cli_run_on_log, .on_done = cli_run_on_done},
+                              .ctx = c},
+        err);
     code_finish(&code);
     env_finish(&env);
     (void)uv_run(&c->loop, UV_RUN_DEFAULT);
@@ -366,65 +380,36 @@ static int start(struct run_cli *c, struct err *err) {
     return 0;
 }
 
-static bool add_env(struct run_cli *c, const char *text) {
-    const char *eq = strchr(text, '=');
-    if (!eq || eq == text)
-        return false;
-    _cleanup_(free) char *key = xstrndup(text, (size_t)(eq - text));
-    return json_object_set_new(c->env, key, json_string(eq + 1)) == 0;
+static int cli_run_add_env(void *args, const struct cli_option *o, const char *value,
+                           struct err *err) {
+    const struct run_cli *c = args;
+    const char *eq = strchr(value, '=');
+    _cleanup_(free) char *key = xstrndup(value, eq ? (size_t)(eq - value) : 0);
+    if (!*key || json_object_set_new(c->env, key, json_string(eq + 1)) < 0)
+        return err_set(err, ERR_BAD_REQUEST, "--%s needs NAME=VALUE", o->name);
+    return 0;
 }
 
-static int parse(int argc, char **argv, struct run_cli *c) {
-    static const struct option options[] = {{"db", required_argument, NULL, 'd'},
-                                            {"env", required_argument, NULL, 'e'},
-                                            {"timeout", required_argument, NULL, 't'},
-                                            {"memory", required_argument, NULL, 'm'},
-                                            {"ts", no_argument, NULL, 'T'},
-                                            {"json", no_argument, NULL, 'j'},
-                                            {"quiet", no_argument, NULL, 'q'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int o;
-    while ((o = getopt_long(argc, argv, "e:qh", options, NULL)) != -1) {
-        switch (o) {
-        case 'd':
-            c->db = optarg;
-            break;
-        case 'e':
-            if (!add_env(c, optarg))
-                return cli_usage("run", "--env needs NAME=VALUE");
-            break;
-        case 't':
-            if (!cli_parse_time(optarg, &c->timeout_ms))
-                return cli_usage("run", "--timeout needs a time: 500ms, 10s, 2m");
-            break;
-        case 'm':
-            if (!cli_parse_size(optarg, &c->memory_bytes) || c->memory_bytes < (16 << 20))
-                return cli_usage("run", "--memory needs a size of at least 16m: 64m, 1g");
-            break;
-        case 'T':
-            c->typescript = true;
-            break;
-        case 'j':
-            c->json = true;
-            break;
-        case 'q':
-            c->quiet = true;
-            break;
-        case 'h':
-            (void)fputs(usage, stdout);
-            return 0;
-        default:
-            return cli_usage("run", "no such option of cay; what is the program's goes after --");
-        }
-    }
-    if (optind == argc)
-        return cli_usage("run", "say which file to run, or - for standard input");
-    c->file = argv[optind];
-    for (int i = optind + 1; i < argc; i++)
-        (void)json_array_append_new(c->args, json_string(argv[i]));
-    return -1;
-}
+static const struct cli_option options[] = {
+    OPTION(struct run_cli, "db", 0, TEXT, db),
+    OPTION(struct run_cli, "create", 0, FLAG, create),
+    {.name = "env", .letter = 'e', .kind = OPTION_CALL, .set = cli_run_add_env},
+    OPTION(struct run_cli, "timeout", 0, TIME, timeout_ms),
+    OPTION(struct run_cli, "memory", 0, SIZE, memory_bytes, .min = 16 << 20,
+           .wants = "a size of at least 16m: 64m, 1g"),
+    OPTION(struct run_cli, "ts", 0, FLAG, typescript),
+    OPTION(struct run_cli, "quiet", 'q', FLAG, quiet),
+    OPTIONS_JSON(struct run_cli, json)};
+
+static const struct cli_command command = {.name = "run",
+                                           .usage = usage,
+                                           .options = options,
+                                           .noptions = ARRAY_LEN(options),
+                                           .min_words = 1,
+                                           .max_words = -1,
+                                           .missing =
+                                               "say which file to run, or - for standard input",
+                                           .unknown = "what is the program's goes after --"};
 
 int cli_run(int argc, char **argv) {
     struct run_cli c = {.env = json_object(),
@@ -432,8 +417,11 @@ int cli_run(int argc, char **argv) {
                         .timeout_ms = LIMIT_RUN_WALL_MS,
                         .memory_bytes = LIMIT_RUN_MEMORY_BYTES};
     struct err err = {0};
-    int status = parse(argc, argv, &c);
+    int status = cli_options(&command, &argc, argv, &c);
     if (status < 0) {
+        c.file = argv[1];
+        for (int i = 2; i < argc; i++)
+            (void)json_array_append_new(c.args, json_string(argv[i]));
         struct sigaction ignore = {.sa_handler = SIG_IGN};
         (void)sigaction(SIGPIPE, &ignore, NULL);
         log_init("cay", LOG_LEVEL_ERROR);
@@ -441,12 +429,12 @@ int cli_run(int argc, char **argv) {
         (void)uv_signal_init(&c.loop, &c.sigint);
         (void)uv_signal_init(&c.loop, &c.sigterm);
         c.sigint.data = c.sigterm.data = &c;
-        (void)uv_signal_start(&c.sigint, on_signal, SIGINT);
-        (void)uv_signal_start(&c.sigterm, on_signal, SIGTERM);
-        int rc = start(&c, &err);
+        (void)uv_signal_start(&c.sigint, cli_run_on_signal, SIGINT);
+        (void)uv_signal_start(&c.sigterm, cli_run_on_signal, SIGTERM);
+        int rc = cli_run_start(&c, &err);
         status = rc < 0 ? cli_fail(&err) : c.signal ? 128 + c.signal : c.status;
         if (!uv_is_closing((uv_handle_t *)&c.sigint)) /* nothing was started */
-            on_stopped(&c);
+            cli_run_on_stopped(&c);
         (void)uv_run(&c.loop, UV_RUN_DEFAULT);
         (void)uv_loop_close(&c.loop);
     }

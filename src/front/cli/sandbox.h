@@ -6,7 +6,10 @@
 
 #include <stdbool.h>
 
+struct subverb;
+
 struct sandbox_args {
+    const struct subverb *verb;
     const char *url;
     const char *name;
     const char *root;

@@ -4,16 +4,20 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/cli/cli.h"
+#include "front/cli/folder.h"
 #include "front/cli/sandbox.h"
+#include "front/cli/terminal.h"
+#include "front/cli/totar.h"
 #include "front/cli/untar.h"
+#include "wire/changes.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* `cay sandbox cp`: files as they are, folders as archives. What a guest packed is unpacked by
@@ -69,7 +73,7 @@ static int remote_kind(struct sandbox_cli *c, const struct remote *r, char ret[1
 
 /* --- in --- */
 
-static ssize_t on_body(void *ctx, char *out, size_t size) {
+static ssize_t sandbox_copy_on_body(void *ctx, char *out, size_t size) {
     const int *fd = ctx;
     ssize_t n;
     do
@@ -78,11 +82,12 @@ static ssize_t on_body(void *ctx, char *out, size_t size) {
     return n;
 }
 
-static int put(struct sandbox_cli *c, const char *path, int fd, struct err *err) {
+static int sandbox_copy_put(struct sandbox_cli *c, const char *path, int fd, struct err *err) {
     return client_call(
         &c->client,
-        &(struct client_call){.method = "PUT", .path = path, .on_body = on_body, .ctx = &fd}, NULL,
-        err);
+        &(struct client_call){
+            .method = "PUT", .path = path, .on_body = sandbox_copy_on_body, .ctx = &fd},
+        NULL, err);
 }
 
 static int put_file(struct sandbox_cli *c, const char *from, mode_t mode, const struct remote *to,
@@ -100,28 +105,29 @@ static int put_file(struct sandbox_cli *c, const char *from, mode_t mode, const 
     _cleanup_(free) char *target = into ? path_join(to->path, base_of(from)) : xstrdup(to->path);
     (void)snprintf(more, sizeof(more), "&parents=1&mode=%04o", mode & 0777);
     _cleanup_(free) char *path = make_path(to->id, "/files", target, more);
-    return put(c, path, fd, err);
+    return sandbox_copy_put(c, path, fd, err);
 }
 
+/* The folder is packed by a thread, because the client's loop takes the bytes. */
 struct packer {
-    uv_process_t process;
-    int64_t status;
-    bool ended;
+    struct totar tar;
+    int dir;
+    int out; /* its own end */
+    int rc;
+    struct err err;
 };
 
-static void on_packer_exit(uv_process_t *p, int64_t status, int signo) {
-    struct packer *k = CONTAINER_OF(p, struct packer, process);
-    k->status = signo ? 128 + signo : status;
-    k->ended = true;
+static void packer_run(void *ctx) {
+    struct packer *k = ctx;
+    k->rc = totar_write(&k->tar, k->dir, &k->err);
+    fd_close(&k->out); /* which is the archive's end */
 }
 
-/* A folder as an archive, packed by this machine's tar while it is sent. With a trailing "/." only
- * what is in it. */
+/* A folder as an archive, packed while it is sent. With a trailing "/." only what is in it. */
 static int put_folder(struct sandbox_cli *c, const char *from, const struct remote *to,
                       struct err *err) {
     char kind[16];
     int fds[2];
-    struct packer k = {.ended = false};
     _cleanup_(free) char *real = realpath(from, NULL);
     int rc = real ? remote_kind(c, to, kind, err) : err_sys(err, "%s", from);
     if (rc < 0)
@@ -136,29 +142,33 @@ static int put_folder(struct sandbox_cli *c, const char *from, const struct remo
         client_call(&c->client, &(struct client_call){.path = mkdir_path, .json = body}, NULL, err);
     if (rc < 0 && err->code != ERR_CONFLICT)
         return rc;
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return err_sys(err, "pipe");
-    _cleanup_(close) int out = fds[0];
-    _cleanup_(close) int in = fds[1];
-    char *args[] = {(char *)"tar", (char *)"-C", real, (char *)"-cf",
-                    (char *)"-",   (char *)".",  NULL};
-    uv_stdio_container_t stdio[3] = {{.flags = UV_IGNORE},
-                                     {.flags = UV_INHERIT_FD, .data.fd = in},
-                                     {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO}};
-    uv_process_options_t o = {
-        .exit_cb = on_packer_exit, .file = "tar", .args = args, .stdio_count = 3, .stdio = stdio};
-    int uv = uv_spawn(&c->client.loop, &k.process, &o);
-    close(steal_fd(&in));
+    rc = fd_pair(fds, err);
+    if (rc < 0)
+        return rc;
+    _cleanup_(close) int in = fds[0];
+    _cleanup_(close) int dir = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct packer k = {.dir = dir, .out = fds[1]};
+    uv_thread_t thread;
+    totar_init(&k.tar, k.out);
+    if (dir < 0 || uv_thread_create(&thread, packer_run, &k) != 0) {
+        fd_close(&k.out);
+        totar_finish(&k.tar);
+        return err_sys(err, "%s", from);
+    }
     _cleanup_(free) char *path = make_path(to->id, "/tar", target, "");
-    rc =
-        uv < 0 ? err_set(err, ERR_UNAVAILABLE, "tar: %s", uv_strerror(uv)) : put(c, path, out, err);
-    close(steal_fd(&out)); /* so that tar ends if the server did not take it */
-    while (uv == 0 && !k.ended)
-        (void)uv_run(&c->client.loop, UV_RUN_ONCE);
-    uv_close((uv_handle_t *)&k.process, NULL);
-    (void)uv_run(&c->client.loop, UV_RUN_NOWAIT);
-    if (rc == 0 && k.status != 0)
-        rc = err_set(err, ERR_IO, "tar could not read all of %s", from);
+    rc = sandbox_copy_put(c, path, in, err);
+    (void)shutdown(in, SHUT_RDWR); /* so that the packer ends if the server did not take it */
+    (void)uv_thread_join(&thread);
+    if (rc == 0 && k.rc < 0) {
+        *err = k.err;
+        rc = k.rc;
+    }
+    if (rc == 0 && k.tar.left > 0) {
+        (void)fprintf(stderr, "cay: %zu entries of the folder were left out:\n", k.tar.left);
+        terminal_print(stderr, k.tar.names.data, k.tar.names.len);
+        rc = EXIT_STATUS_NOT_ALL;
+    }
+    totar_finish(&k.tar);
     return rc;
 }
 
@@ -170,7 +180,7 @@ static int copy_in(struct sandbox_cli *c, const char *from, const char *text, st
         return rc;
     if (strcmp(from, "-") == 0) {
         _cleanup_(free) char *path = make_path(to.id, "/tar", to.path, "");
-        return put(c, path, STDIN_FILENO, err);
+        return sandbox_copy_put(c, path, STDIN_FILENO, err);
     }
     if (stat(from, &st) < 0)
         return err_sys(err, "%s", from);
@@ -181,18 +191,19 @@ static int copy_in(struct sandbox_cli *c, const char *from, const char *text, st
 
 /* --- out --- */
 
-static int on_file(void *ctx, const char *data, size_t len, struct err *err) {
+static int sandbox_copy_on_file(void *ctx, const char *data, size_t len, struct err *err) {
     const int *fd = ctx;
     return fd_write_all(*fd, data, len) == 0 ? 0 : err_sys(err, "write");
 }
 
-static int on_archive(void *ctx, const char *data, size_t len, struct err *err) {
+static int sandbox_copy_on_archive(void *ctx, const char *data, size_t len, struct err *err) {
     return untar_feed(ctx, data, len, err);
 }
 
-static int get(struct sandbox_cli *c, const char *path,
-               int (*on_data)(void *ctx, const char *data, size_t len, struct err *err), void *ctx,
-               struct err *err) {
+static int sandbox_copy_get(struct sandbox_cli *c, const char *path,
+                            int (*on_data)(void *ctx, const char *data, size_t len,
+                                           struct err *err),
+                            void *ctx, struct err *err) {
     return client_call(
         &c->client,
         &(struct client_call){.path = path, .accept = "*/*", .on_data = on_data, .ctx = ctx}, NULL,
@@ -207,17 +218,21 @@ static int get_file(struct sandbox_cli *c, const struct remote *from, const char
     if (into && !path_is_plain_name(name, strlen(name)))
         return err_set(err, ERR_BAD_REQUEST, "say under which name to keep %s", from->path);
     _cleanup_(free) char *target = into ? path_join(to, name) : xstrdup(to);
-    /* Beside it first: what breaks off leaves nothing half. */
-    _cleanup_(free) char *part = xasprintf("%s.part-%d", target, (int)getpid());
-    _cleanup_(close) int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0)
+    const char *last = base_of(target);
+    _cleanup_(free) char *above = xstrndup(target, (size_t)(last - target));
+    _cleanup_(close) int dir = open(*above ? above : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
         return err_sys(err, "%s", target);
-    _cleanup_(free) char *path = make_path(from->id, "/files", from->path, "");
-    int rc = get(c, path, on_file, &fd, err);
-    if (rc == 0 && rename(part, target) < 0)
-        rc = err_sys(err, "%s", target);
+    struct folder_file file;
+    int rc = folder_begin(dir, last, 0666, &file, err);
     if (rc < 0)
-        (void)unlink(part);
+        return rc;
+    _cleanup_(free) char *path = make_path(from->id, "/files", from->path, "");
+    rc = sandbox_copy_get(c, path, sandbox_copy_on_file, &file.fd, err);
+    if (rc == 0)
+        rc = folder_commit(&file, true, err);
+    else
+        folder_cancel(&file);
     return rc;
 }
 
@@ -228,6 +243,11 @@ static int get_folder(struct sandbox_cli *c, const struct remote *from, const ch
     const char *name = base_of(from->path);
     /* Into a folder that is there, under its own name; else it becomes that folder. */
     bool into = stat(to, &st) == 0 && path_is_plain_name(name, strlen(name));
+    if (into && changes_is_git(name, strlen(name)))
+        return err_set(err, ERR_FORBIDDEN,
+                       "%s is not copied into a folder, because git runs what is written there: "
+                       "copy it as an archive (to \"-\"), or under another name",
+                       from->path);
     _cleanup_(free) char *target = into ? path_join(to, name) : xstrdup(to);
     int rc = path_mkdirs(target, 0777, err);
     if (rc < 0)
@@ -237,14 +257,17 @@ static int get_folder(struct sandbox_cli *c, const struct remote *from, const ch
         return err_sys(err, "%s", target);
     _cleanup_(free) char *path = make_path(from->id, "/tar", from->path, "");
     untar_init(&t, dir);
-    rc = get(c, path, on_archive, &t, err);
+    rc = sandbox_copy_get(c, path, sandbox_copy_on_archive, &t, err);
     if (rc == 0)
         rc = untar_end(&t, err);
-    if (rc == 0 && t.skipped > 0)
+    if (rc == 0 && t.skipped > 0) {
         (void)fprintf(stderr,
-                      "cay: %zu entries were left out: only files, folders and links that "
-                      "stay inside are copied\n",
+                      "cay: %zu entries were left out (`cay sandbox cp SANDBOX:PATH -` copies all "
+                      "as an archive):\n",
                       t.skipped);
+        terminal_print(stderr, t.left_out.data, t.left_out.len);
+        rc = EXIT_STATUS_NOT_ALL;
+    }
     untar_finish(&t);
     return rc;
 }
@@ -258,7 +281,7 @@ static int copy_out(struct sandbox_cli *c, const char *text, const char *to, str
         return rc;
     if (strcmp(to, "-") == 0) {
         _cleanup_(free) char *path = make_path(from.id, "/tar", from.path, "");
-        return get(c, path, on_file, &out, err);
+        return sandbox_copy_get(c, path, sandbox_copy_on_file, &out, err);
     }
     rc = remote_kind(c, &from, kind, err);
     if (rc < 0)

@@ -1,10 +1,12 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "front/api/api.h"
 #include "front/cli/cli.h"
-#include "front/front.h"
+#include "front/cli/options.h"
+#include "front/server/front.h"
+#include "front/vercel/vercel.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,14 @@ static const char usage[] =
     "there\n"
     "is none, to an unused number).\n";
 
-enum word { WORD_CONFIG, WORD_DATA_DIR, WORD_WEB_DIR, WORD_AGENTS_DIR, WORD_LEVEL, WORD_COUNT };
+enum serve_word {
+    WORD_CONFIG,
+    WORD_DATA_DIR,
+    WORD_WEB_DIR,
+    WORD_AGENTS_DIR,
+    WORD_LEVEL,
+    WORD_COUNT
+};
 
 /* What the command line says. */
 struct words {
@@ -33,36 +42,28 @@ struct words {
     size_t nlisten;
 };
 
-/* -1: go on; else the exit status. */
-static int parse(int argc, char **argv, struct words *w) {
-    static const struct option options[] = {
-        {"listen", required_argument, NULL, 'l'},
-        {"help", no_argument, NULL, 'h'},
-        {"config", required_argument, NULL, WORD_CONFIG},
-        {"data-dir", required_argument, NULL, WORD_DATA_DIR},
-        {"web-dir", required_argument, NULL, WORD_WEB_DIR},
-        {"agents-dir", required_argument, NULL, WORD_AGENTS_DIR},
-        {"log-level", required_argument, NULL, WORD_LEVEL},
-        {0}};
-    int c;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (c == 'h') {
-            (void)fputs(usage, stdout);
-            return 0;
-        }
-        if (c >= 0 && c < WORD_COUNT)
-            w->one[c] = optarg;
-        else if (c != 'l')
-            return cli_usage("serve", "unknown option");
-        else if (w->nlisten == ARRAY_LEN(w->listen))
-            return cli_usage("serve", "too many --listen");
-        else
-            w->listen[w->nlisten++] = optarg;
-    }
-    return optind < argc ? cli_usage("serve", "it takes no further words") : -1;
+static int cli_serve_add_listen(void *args, const struct cli_option *o, const char *value,
+                                struct err *err) {
+    (void)o;
+    struct words *w = args;
+    if (w->nlisten == ARRAY_LEN(w->listen))
+        return err_set(err, ERR_BAD_REQUEST, "at most %d --listen", LISTENERS_MAX);
+    w->listen[w->nlisten++] = value;
+    return 0;
 }
 
-static void set(char **setting, const char *word) {
+static const struct cli_option options[] = {
+    {.name = "listen", .kind = OPTION_CALL, .set = cli_serve_add_listen},
+    OPTION(struct words, "config", 0, TEXT, one[WORD_CONFIG]),
+    OPTION(struct words, "data-dir", 0, TEXT, one[WORD_DATA_DIR]),
+    OPTION(struct words, "web-dir", 0, TEXT, one[WORD_WEB_DIR]),
+    OPTION(struct words, "agents-dir", 0, TEXT, one[WORD_AGENTS_DIR]),
+    OPTION(struct words, "log-level", 0, TEXT, one[WORD_LEVEL])};
+
+static const struct cli_command command = {
+    .name = "serve", .usage = usage, .options = options, .noptions = ARRAY_LEN(options)};
+
+static void cli_serve_set(char **setting, const char *word) {
     if (!word)
         return;
     free(*setting);
@@ -81,11 +82,17 @@ static int read_settings(const struct words *w, struct config *k) {
     for (size_t i = 0; i < w->nlisten; i++)
         if (config_add_listen(k, w->listen[i], &err) < 0)
             return cli_fail(&err);
-    set(&k->data_dir, w->one[WORD_DATA_DIR]);
-    set(&k->web_dir, w->one[WORD_WEB_DIR]);
-    set(&k->agents_dir, w->one[WORD_AGENTS_DIR]);
+    cli_serve_set(&k->data_dir, w->one[WORD_DATA_DIR]);
+    cli_serve_set(&k->web_dir, w->one[WORD_WEB_DIR]);
+    cli_serve_set(&k->agents_dir, w->one[WORD_AGENTS_DIR]);
     config_defaults(k);
     return -1;
+}
+
+/* "  cgroups    degraded: what is missing; what to do" */
+static void print_feature(const struct feature *x, const char *status) {
+    (void)printf("  %-9s  %s: %s%s%s\n", x->name, status, x->detail, *x->advice ? "; " : "",
+                 x->advice);
 }
 
 static void print_banner(const struct front *f) {
@@ -104,15 +111,44 @@ static void print_banner(const struct front *f) {
     for (size_t i = 0; i < f->features.n; i++)
         (void)printf("%s%s %s", i ? ", " : "", f->features.items[i].name,
                      feature_status_name(f->features.items[i].status));
-    (void)printf("\n  data       %s\n", f->config->data_dir);
+    (void)printf("\n");
+    for (size_t i = 0; i < f->features.n; i++)
+        if (f->features.items[i].status != FEATURE_OK && *f->features.items[i].advice)
+            print_feature(&f->features.items[i], feature_status_name(f->features.items[i].status));
+    (void)printf("  data       %s\n", f->config->data_dir);
     (void)fflush(stdout);
 }
 
+/* The launcher answers some milliseconds after the banner, which does not wait for it. */
+static void print_sandboxes(const struct front *f, const struct feature *found) {
+    (void)f;
+    print_feature(found, found->status == FEATURE_MISSING ? "unavailable"
+                                                          : feature_status_name(found->status));
+    (void)fflush(stdout);
+}
+
+static void open_endpoints(struct front *f) {
+    static void (*const routes[])(struct front *) = {
+        api_health_routes,    api_status_routes, api_config_routes,  api_runs_routes,
+        api_artifacts_routes, api_run_routes,    api_tasks_routes,   api_agents_routes,
+        api_sandboxes_routes, api_ports_routes,  api_execs_routes,   api_files_routes,
+        api_snapshots_routes, api_code_routes,   api_execute_routes, api_keys_routes};
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
+        routes[i](f);
+    f->vercel = vercel_create(f);
+}
+
+static void close_endpoints(struct front *f) {
+    vercel_destroy(f->vercel);
+}
+
 int cli_serve(int argc, char **argv) {
+    static const struct front_endpoints endpoints = {
+        .open = open_endpoints, .close = close_endpoints, .guest = api_guest};
     struct err err;
     struct words words = {0};
     struct config config;
-    int done = parse(argc, argv, &words);
+    int done = cli_options(&command, &argc, argv, &words);
     if (done >= 0)
         return done;
     config_init(&config);
@@ -120,10 +156,12 @@ int cli_serve(int argc, char **argv) {
     if (done < 0) {
         _cleanup_(free) char *programs_dir = cli_sibling_dir();
         log_init("cay", config.log_level);
-        int rc = front_serve(&(struct front_options){.config = &config,
+        int rc = front_serve(&(struct front_options){.endpoints = &endpoints,
+                                                     .config = &config,
                                                      .programs_dir = programs_dir,
                                                      .level_given = words.one[WORD_LEVEL] != NULL,
-                                                     .on_ready = print_banner},
+                                                     .on_ready = print_banner,
+                                                     .on_sandboxes = print_sandboxes},
                              &err);
         done = rc < 0 ? cli_fail(&err) : 0;
     }

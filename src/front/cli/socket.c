@@ -36,11 +36,12 @@ struct client_socket {
     bool gone; /* the stream itself */
 };
 
-static void update(struct client_socket *s);
+static void cli_socket_update(struct client_socket *s);
 
 /* --- bytes --- */
 
-static ssize_t on_recv(wslay_event_context_ptr ws, uint8_t *out, size_t len, int flags, void *p) {
+static ssize_t cli_socket_on_recv(wslay_event_context_ptr ws, uint8_t *out, size_t len, int flags,
+                                  void *p) {
     struct client_socket *s = p;
     size_t n = 0;
     (void)flags;
@@ -67,8 +68,8 @@ static ssize_t on_recv(wslay_event_context_ptr ws, uint8_t *out, size_t len, int
     return (ssize_t)n;
 }
 
-static ssize_t on_send(wslay_event_context_ptr ws, const uint8_t *data, size_t len, int flags,
-                       void *p) {
+static ssize_t cli_socket_on_send(wslay_event_context_ptr ws, const uint8_t *data, size_t len,
+                                  int flags, void *p) {
     struct client_socket *s = p;
     size_t n = 0;
     (void)flags;
@@ -80,15 +81,15 @@ static ssize_t on_send(wslay_event_context_ptr ws, const uint8_t *data, size_t l
     return -1;
 }
 
-static int on_mask(wslay_event_context_ptr ws, uint8_t *out, size_t len, void *p) {
+static int cli_socket_on_mask(wslay_event_context_ptr ws, uint8_t *out, size_t len, void *p) {
     (void)ws;
     (void)p;
     rand_bytes(out, len);
     return 0;
 }
 
-static void on_message(wslay_event_context_ptr ws, const struct wslay_event_on_msg_recv_arg *arg,
-                       void *p) {
+static void cli_socket_on_message(wslay_event_context_ptr ws,
+                                  const struct wslay_event_on_msg_recv_arg *arg, void *p) {
     struct client_socket *s = p;
     (void)ws;
     if (!wslay_is_ctrl_frame(arg->opcode) && !s->closed)
@@ -117,7 +118,7 @@ static void close_it(struct client_socket *s) {
     s->callbacks.on_closed(s->ctx, &err);
 }
 
-static void on_poll(uv_poll_t *p, int status, int events) {
+static void cli_socket_on_poll(uv_poll_t *p, int status, int events) {
     struct client_socket *s = p->data;
     int rc = status < 0 ? -1 : 0;
     if (rc == 0 && (events & UV_READABLE))
@@ -127,10 +128,10 @@ static void on_poll(uv_poll_t *p, int status, int events) {
     if (rc != 0 || s->gone || (!wslay_event_want_read(s->ws) && !wslay_event_want_write(s->ws)))
         close_it(s);
     else
-        update(s);
+        cli_socket_update(s);
 }
 
-static void update(struct client_socket *s) {
+static void cli_socket_update(struct client_socket *s) {
     int events = 0;
     if (s->closed)
         return;
@@ -142,7 +143,7 @@ static void update(struct client_socket *s) {
         return;
     s->events = events;
     if (events)
-        (void)uv_poll_start(&s->poll, events, on_poll);
+        (void)uv_poll_start(&s->poll, events, cli_socket_on_poll);
     else
         (void)uv_poll_stop(&s->poll);
 }
@@ -154,7 +155,7 @@ bool socket_send(struct client_socket *s, bool text, const void *data, size_t le
         .opcode = text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME, .msg = data, .msg_length = len};
     if (wslay_event_queue_msg(s->ws, &m) != 0)
         return false;
-    update(s);
+    cli_socket_update(s);
     return true;
 }
 
@@ -165,15 +166,15 @@ size_t socket_queued(const struct client_socket *s) {
 void socket_read(struct client_socket *s, bool on) {
     bool again = on && !s->reading && !s->closed;
     s->reading = on;
-    update(s);
+    cli_socket_update(s);
     /* What was received but not handed on yet is not announced again by the kernel. */
     if (again)
-        on_poll(&s->poll, 0, UV_READABLE);
+        cli_socket_on_poll(&s->poll, 0, UV_READABLE);
 }
 
 /* --- opening --- */
 
-static int wait_ready(struct client_socket *s, short events, struct err *err) {
+static int cli_socket_wait_ready(struct client_socket *s, short events, struct err *err) {
     curl_socket_t fd = CURL_SOCKET_BAD;
     (void)curl_easy_getinfo(s->easy, CURLINFO_ACTIVESOCKET, &fd);
     struct pollfd p = {.fd = fd, .events = events};
@@ -199,7 +200,7 @@ static int send_head(struct client_socket *s, const struct client *c, const char
         size_t n = 0;
         CURLcode code = curl_easy_send(s->easy, head.data + done, head.len - done, &n);
         if (code == CURLE_AGAIN)
-            rc = wait_ready(s, POLLOUT, err);
+            rc = cli_socket_wait_ready(s, POLLOUT, err);
         else if (code != CURLE_OK)
             rc = err_set(err, ERR_UNAVAILABLE, "%s", curl_easy_strerror(code));
         done += n;
@@ -210,18 +211,14 @@ static int send_head(struct client_socket *s, const struct client *c, const char
 }
 
 /* A refusal has a body in JSON that says why, which may come in a piece of its own. */
-static int read_refusal(const char *head, struct err *err) {
-    const char *body = strstr(head, "\r\n\r\n");
-    _cleanup_(json) json_t *j = body ? json_loads(body + 4, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
-    const char *message =
-        json_string_value(json_object_get(json_object_get(j, "error"), "message"));
-    if (message)
-        return err_set(err, ERR_UPSTREAM, "%s", message);
-    return err_set(err, ERR_UPSTREAM, "the server refused a terminal: %.*s",
-                   (int)strcspn(head, "\r\n"), head);
+static int cli_socket_read_refusal(const struct buf *answer, const char *end, struct err *err) {
+    const char *space = strchr(answer->data, ' ');
+    long status = space ? strtol(space, NULL, 10) : 0;
+    size_t head = (size_t)(end - answer->data) + 4;
+    return client_refusal((int)status, end + 4, answer->len - head, err);
 }
 
-static int read_head(struct client_socket *s, struct err *err) {
+static int cli_socket_read_head(struct client_socket *s, struct err *err) {
     const char *end = NULL;
     int rc = 0;
     buf_init(&s->early, HEAD_MAX_BYTES);
@@ -233,9 +230,10 @@ static int read_head(struct client_socket *s, struct err *err) {
             break;
         CURLcode code = curl_easy_recv(s->easy, chunk, sizeof(chunk), &n);
         if (code == CURLE_AGAIN)
-            rc = end ? read_refusal(s->early.data, err) : wait_ready(s, POLLIN, err);
+            rc = end ? cli_socket_read_refusal(&s->early, end, err)
+                     : cli_socket_wait_ready(s, POLLIN, err);
         else if (code != CURLE_OK || n == 0)
-            rc = end ? read_refusal(s->early.data, err)
+            rc = end ? cli_socket_read_refusal(&s->early, end, err)
                      : err_set(err, ERR_UNAVAILABLE, "the server closed the connection");
         else if (!buf_add(&s->early, chunk, n))
             rc = err_set(err, ERR_PROTOCOL, "the server's answer is no HTTP");
@@ -249,6 +247,8 @@ static int read_head(struct client_socket *s, struct err *err) {
 static int connect_to(struct client_socket *s, const struct client *c, struct err *err) {
     char message[CURL_ERROR_SIZE] = "";
     (void)curl_easy_setopt(s->easy, CURLOPT_URL, c->base);
+    if (c->unix_path)
+        (void)curl_easy_setopt(s->easy, CURLOPT_UNIX_SOCKET_PATH, c->unix_path);
     (void)curl_easy_setopt(s->easy, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(s->easy, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(s->easy, CURLOPT_NOPROXY, "*");
@@ -267,10 +267,10 @@ static int connect_to(struct client_socket *s, const struct client *c, struct er
 
 int socket_open(struct client *c, const char *path, const struct socket_callbacks *callbacks,
                 void *ctx, struct client_socket **ret_socket, struct err *err) {
-    static const struct wslay_event_callbacks ws = {.recv_callback = on_recv,
-                                                    .send_callback = on_send,
-                                                    .genmask_callback = on_mask,
-                                                    .on_msg_recv_callback = on_message};
+    static const struct wslay_event_callbacks ws = {.recv_callback = cli_socket_on_recv,
+                                                    .send_callback = cli_socket_on_send,
+                                                    .genmask_callback = cli_socket_on_mask,
+                                                    .on_msg_recv_callback = cli_socket_on_message};
     struct client_socket *s = xcalloc(1, sizeof(*s));
     uint8_t nonce[16];
     char key[BASE64_SIZE(sizeof(nonce)) + 1] = "";
@@ -284,7 +284,7 @@ int socket_open(struct client *c, const char *path, const struct socket_callback
     if (rc == 0)
         rc = send_head(s, c, path, key, err);
     if (rc == 0)
-        rc = read_head(s, err);
+        rc = cli_socket_read_head(s, err);
     if (rc == 0 && wslay_event_context_client_init(&s->ws, &ws, s) != 0)
         rc = err_set(err, ERR_INTERNAL, "no memory");
     if (rc < 0) {
@@ -302,7 +302,7 @@ int socket_open(struct client *c, const char *path, const struct socket_callback
     return 0;
 }
 
-static void on_poll_closed(uv_handle_t *h) {
+static void cli_socket_on_poll_closed(uv_handle_t *h) {
     struct client_socket *s = h->data;
     wslay_event_context_free(s->ws);
     buf_finish(&s->early);
@@ -314,5 +314,5 @@ void socket_destroy(struct client_socket *s) {
     if (!s)
         return;
     s->closed = true;
-    uv_close((uv_handle_t *)&s->poll, on_poll_closed);
+    uv_close((uv_handle_t *)&s->poll, cli_socket_on_poll_closed);
 }

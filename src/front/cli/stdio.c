@@ -38,7 +38,7 @@ struct stdio {
     struct termios before;
 };
 
-static void arm(struct stdio *s, int fd, bool on) {
+static void stdio_arm(struct stdio *s, int fd, bool on) {
     struct end *e = &s->ends[fd];
     struct epoll_event ev = {.events = !on ? 0U : fd == 0 ? EPOLLIN : EPOLLOUT, .data.fd = fd};
     if (!e->pollable || e->armed == on)
@@ -50,7 +50,7 @@ static void arm(struct stdio *s, int fd, bool on) {
 
 /* --- input --- */
 
-static void read_input(struct stdio *s) {
+static void stdio_read_input(struct stdio *s) {
     static char chunk[CHUNK];
     ssize_t n = read(STDIN_FILENO, chunk, sizeof(chunk));
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
@@ -64,8 +64,8 @@ static void read_input(struct stdio *s) {
     s->callbacks.on_input(s->ctx, chunk, (size_t)n);
 }
 
-static void on_idle(uv_idle_t *h) {
-    read_input(h->data);
+static void stdio_on_idle(uv_idle_t *h) {
+    stdio_read_input(h->data);
 }
 
 void stdio_read(struct stdio *s, bool on) {
@@ -74,9 +74,9 @@ void stdio_read(struct stdio *s, bool on) {
         return;
     s->reading = on;
     if (s->ends[0].pollable)
-        arm(s, STDIN_FILENO, on);
+        stdio_arm(s, STDIN_FILENO, on);
     else if (on)
-        (void)uv_idle_start(&s->idle, on_idle);
+        (void)uv_idle_start(&s->idle, stdio_on_idle);
     else
         (void)uv_idle_stop(&s->idle);
 }
@@ -91,12 +91,12 @@ static bool is_ready(int fd) {
 static void close_end(struct stdio *s, int fd) {
     s->ends[fd].closed = true;
     buf_clear(&s->ends[fd].pending);
-    arm(s, fd, false);
+    stdio_arm(s, fd, false);
     s->callbacks.on_closed(s->ctx, fd);
 }
 
 /* How much went out; it never waits: a pipe that is ready takes PIPE_BUF bytes at once. */
-static size_t write_some(struct stdio *s, int fd, const char *data, size_t len) {
+static size_t stdio_write_some(struct stdio *s, int fd, const char *data, size_t len) {
     const struct end *e = &s->ends[fd];
     size_t done = 0;
     while (done < len && (!e->pollable || is_ready(fd))) {
@@ -119,10 +119,10 @@ static size_t write_some(struct stdio *s, int fd, const char *data, size_t len) 
 
 bool stdio_write(struct stdio *s, int fd, const char *data, size_t len) {
     struct end *e = &s->ends[fd];
-    size_t done = e->closed ? len : e->pending.len > 0 ? 0 : write_some(s, fd, data, len);
+    size_t done = e->closed ? len : e->pending.len > 0 ? 0 : stdio_write_some(s, fd, data, len);
     if (done < len && !e->closed) {
         (void)buf_add(&e->pending, data + done, len - done);
-        arm(s, fd, true);
+        stdio_arm(s, fd, true);
     }
     return stdio_is_drained(s);
 }
@@ -131,17 +131,17 @@ bool stdio_is_drained(const struct stdio *s) {
     return s->ends[1].pending.len == 0 && s->ends[2].pending.len == 0;
 }
 
-static void flush(struct stdio *s, int fd) {
+static void stdio_flush(struct stdio *s, int fd) {
     struct end *e = &s->ends[fd];
-    size_t done = write_some(s, fd, e->pending.data, e->pending.len);
+    size_t done = stdio_write_some(s, fd, e->pending.data, e->pending.len);
     if (e->closed)
         return;
     buf_consume(&e->pending, done);
     if (e->pending.len == 0)
-        arm(s, fd, false);
+        stdio_arm(s, fd, false);
 }
 
-static void on_poll(uv_poll_t *p, int status, int events) {
+static void stdio_on_poll(uv_poll_t *p, int status, int events) {
     struct stdio *s = p->data;
     struct epoll_event ev[3];
     (void)status;
@@ -150,9 +150,9 @@ static void on_poll(uv_poll_t *p, int status, int events) {
     bool was_full = !stdio_is_drained(s);
     for (int i = 0; i < n && !s->destroyed; i++) {
         if (ev[i].data.fd == STDIN_FILENO && s->reading)
-            read_input(s);
+            stdio_read_input(s);
         else if (ev[i].data.fd != STDIN_FILENO)
-            flush(s, ev[i].data.fd);
+            stdio_flush(s, ev[i].data.fd);
     }
     if (was_full && !s->destroyed && stdio_is_drained(s))
         s->callbacks.on_drained(s->ctx);
@@ -201,11 +201,11 @@ struct stdio *stdio_create(uv_loop_t *loop, const struct stdio_callbacks *callba
     (void)uv_idle_init(loop, &s->idle);
     s->poll.data = s->idle.data = s;
     s->handles = 2;
-    (void)uv_poll_start(&s->poll, UV_READABLE, on_poll);
+    (void)uv_poll_start(&s->poll, UV_READABLE, stdio_on_poll);
     return s;
 }
 
-static void on_handle_closed(uv_handle_t *h) {
+static void stdio_on_handle_closed(uv_handle_t *h) {
     struct stdio *s = h->data;
     if (--s->handles > 0)
         return;
@@ -221,6 +221,6 @@ void stdio_destroy(struct stdio *s) {
     s->destroyed = true;
     if (s->raw)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &s->before);
-    uv_close((uv_handle_t *)&s->poll, on_handle_closed);
-    uv_close((uv_handle_t *)&s->idle, on_handle_closed);
+    uv_close((uv_handle_t *)&s->poll, stdio_on_handle_closed);
+    uv_close((uv_handle_t *)&s->idle, stdio_on_handle_closed);
 }

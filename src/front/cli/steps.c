@@ -1,31 +1,21 @@
 #include "front/cli/steps.h"
 
 #include "base/cleanup.h"
+#include "front/cli/client.h"
 #include "front/cli/terminal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *text_of(const json_t *j, const char *key) {
-    const char *s = json_string_value(json_object_get(j, key));
-    return s ? s : "";
-}
-
-static void say(const char *before, const char *text) {
-    (void)fputs(before, stdout);
-    terminal_print(stdout, text, strlen(text));
-    (void)fputc('\n', stdout);
-}
-
 static void show_step(const json_t *j) {
     _cleanup_(free) char *args = json_dumps(json_object_get(j, "args"), JSON_COMPACT);
     (void)printf("%2lld  ", (long long)json_integer_value(json_object_get(j, "step")));
-    terminal_print(stdout, text_of(j, "tool"), strlen(text_of(j, "tool")));
-    say("  ", args ? args : "");
+    terminal_print(stdout, client_text(j, "tool"), strlen(client_text(j, "tool")));
+    terminal_say(stdout, "  ", args ? args : "");
 }
 
-static void show_output(struct steps *s, const char *text) {
+static void cli_steps_show_output(struct steps *s, const char *text) {
     size_t n = strlen(text);
     terminal_print(stdout, text, n);
     if (n > 0)
@@ -33,17 +23,17 @@ static void show_output(struct steps *s, const char *text) {
 }
 
 /* Output has its own lines; all else begins one. */
-static void end_line(struct steps *s) {
+static void cli_steps_end_line(struct steps *s) {
     if (s->open)
         (void)fputc('\n', stdout);
     s->open = false;
 }
 
 static void show_step_end(const json_t *j) {
-    const char *error = text_of(j, "error");
+    const char *error = client_text(j, "error");
     (void)printf("    %s, %lld ms%s", json_is_true(json_object_get(j, "ok")) ? "ok" : "failed",
                  (long long)json_integer_value(json_object_get(j, "ms")), *error ? ": " : "");
-    say("", error);
+    terminal_say(stdout, "", error);
 }
 
 void steps_show(struct steps *s, const char *type, const json_t *j) {
@@ -59,15 +49,15 @@ void steps_show(struct steps *s, const char *type, const json_t *j) {
         {"done", "done  ", "summary"}, {"failed", "failed  ", "message"},
     };
     if (strcmp(type, "output") == 0)
-        show_output(s, text_of(j, "text"));
+        cli_steps_show_output(s, client_text(j, "text"));
     else
-        end_line(s);
+        cli_steps_end_line(s);
     if (strcmp(type, "step_begin") == 0)
         show_step(j);
     if (strcmp(type, "step_end") == 0)
         show_step_end(j);
     for (size_t i = 0; i < ARRAY_LEN(plain); i++)
         if (strcmp(type, plain[i].type) == 0)
-            say(plain[i].before, text_of(j, plain[i].key));
+            terminal_say(stdout, plain[i].before, client_text(j, plain[i].key));
     (void)fflush(stdout);
 }

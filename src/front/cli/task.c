@@ -1,13 +1,12 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "base/sse.h"
 #include "front/cli/cli.h"
 #include "front/cli/client.h"
+#include "front/cli/options.h"
 #include "front/cli/terminal.h"
 
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,14 +25,14 @@ static const char usage[] =
     "  --type T            run (the default), code, execute, execute/sdk or claude-code\n"
     "  --at TIME           not before this time (2026-01-31T12:00:00Z)\n"
     "  --priority N        among your own, -100 to 100\n"
-    "  --timeout TIME      of each attempt (default 1h)\n"
+    "  --timeout TIME      of each attempt (default: as long as its type may take)\n"
     "  --attempts N        how often it is tried when the machine is at fault (default 3)\n"
     "  --title TEXT\n"
     "  --webhook URL       says that it has ended, signed with CAY_WEBHOOK_SECRET (whsec_...)\n"
     "  --idempotency-key K a second one with the same key is the first one\n"
     "  --wait              print its events until it ends, as `logs -f` does, and what it "
     "returned\n"
-    "  -o json             answers as JSON\n"
+    "  --json              answers as JSON; events as lines of JSON\n"
     "  --url URL           the server (default: CAY_URL, else http://127.0.0.1:8787)\n";
 
 enum { INPUT_BYTES = 24 << 20, EVENT_BYTES = 32 << 20, TRIES = 5 };
@@ -47,9 +46,9 @@ struct task_args {
     const char *key;
     const char *state;
     int64_t timeout_ms;
-    long priority;
-    long attempts;
-    long limit;
+    int64_t priority;
+    int64_t attempts;
+    int64_t limit;
     bool wait;
     bool follow;
     bool json;
@@ -62,8 +61,8 @@ struct task_cli {
     struct task_args args;
 };
 
-static int call(struct task_cli *c, const char *method, const char *path, json_t **ret_json,
-                struct err *err) {
+static int cli_task_call(struct task_cli *c, const char *method, const char *path,
+                         json_t **ret_json, struct err *err) {
     return client_call(&c->client, &(struct client_call){.method = method, .path = path}, ret_json,
                        err);
 }
@@ -78,24 +77,9 @@ static char *path_of(const char *id, const char *rest) {
     return buf_steal(&b, NULL);
 }
 
-static void print_json(const json_t *j) {
-    _cleanup_(free) char *text = json_dumps(j, JSON_INDENT(2));
-    (void)printf("%s\n", text ? text : "null");
-}
-
-static const char *text_of(const json_t *j, const char *key) {
-    const char *v = json_string_value(json_object_get(j, key));
-    return v ? v : "";
-}
-
-static void print_text(const char *text) {
-    terminal_print(stdout, text, strlen(text));
-}
-
 /* --- following --- */
 
 struct following {
-    struct sse sse;
     json_t *end;
     bool raw; /* each event as a line of JSON */
 };
@@ -109,54 +93,51 @@ static void print_event(const char *type, const json_t *data) {
             continue;
         if (strcmp(type, "log") != 0)
             (void)printf("[%s] ", type);
-        print_text(v);
-        (void)putchar('\n');
+        terminal_line(stdout, v);
         return;
     }
     (void)printf("[%s]\n", type);
 }
 
-static bool on_event(void *ctx, const char *type, const char *data, size_t len) {
+static bool cli_task_on_event(void *ctx, const char *type, const char *data, size_t len) {
     struct following *f = ctx;
-    json_t *j = json_loadb(data, len, JSON_DECODE_ANY, NULL);
+    json_t *j = json_read(data, len);
     if (strcmp(type, "end") == 0) {
         json_decref(f->end);
         f->end = j;
         return false;
     }
-    if (f->raw)
-        (void)printf("{\"type\":\"%s\",\"data\":%.*s}\n", type, (int)len, data);
-    else
+    if (f->raw) {
+        (void)printf("{\"type\":\"%s\",\"data\":", type);
+        terminal_print(stdout, data, len);
+        (void)fputs("}\n", stdout);
+    } else {
         print_event(type, j);
+    }
     (void)fflush(stdout);
     json_decref(j);
     return true;
 }
 
-static int on_data(void *ctx, const char *data, size_t len, struct err *err) {
-    struct following *f = ctx;
-    return sse_feed(&f->sse, data, len, err);
-}
-
-static bool on_nothing(void *ctx, const char *type, const char *data, size_t len) {
-    return strcmp(type, "end") != 0 || on_event(ctx, type, data, len);
+static bool cli_task_on_nothing(void *ctx, const char *type, const char *data, size_t len) {
+    return strcmp(type, "end") != 0 || cli_task_on_event(ctx, type, data, len);
 }
 
 /* Until its end; *ret_task is what became of it. A connection that breaks is made again by waits,
  * which print nothing. */
-static int follow(struct task_cli *c, const char *id, bool prints, json_t **ret_task,
-                  struct err *err) {
+static int cli_task_follow(struct task_cli *c, const char *id, bool prints, json_t **ret_task,
+                           struct err *err) {
     _cleanup_(free) char *path = path_of(id, "/events");
     struct following f = {.raw = c->args.json};
     int rc = 0;
     for (int i = 0; i < TRIES && !f.end && (i == 0 || !prints); i++) {
-        sse_init(&f.sse, EVENT_BYTES, prints ? on_event : on_nothing, &f);
         rc = client_call(
             &c->client,
-            &(struct client_call){
-                .path = path, .accept = "text/event-stream", .on_data = on_data, .ctx = &f},
+            &(struct client_call){.path = path,
+                                  .on_event = prints ? cli_task_on_event : cli_task_on_nothing,
+                                  .max_event_bytes = EVENT_BYTES,
+                                  .ctx = &f},
             NULL, err);
-        sse_finish(&f.sse);
         if (rc < 0 && err->code != ERR_UNAVAILABLE && err->code != ERR_IO)
             break;
         if (!f.end && i + 1 < TRIES)
@@ -173,32 +154,28 @@ static int follow(struct task_cli *c, const char *id, bool prints, json_t **ret_
 static void print_returned(const json_t *t) {
     const json_t *value = json_object_get(json_object_get(t, "result"), "result");
     _cleanup_(free) char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENCODE_ANY);
-    if (strcmp(text_of(t, "type"), "run") == 0 && text)
-        (void)printf("%s\n", text);
+    if (strcmp(client_text(t, "type"), "run") == 0 && text)
+        terminal_line(stdout, text);
 }
 
 /* How it ended, in a line and as an exit status. */
-static int tell_end(const struct task_cli *c, const json_t *t) {
-    const char *state = text_of(t, "state");
+static int cli_task_tell_end(const struct task_cli *c, const json_t *t) {
+    const char *state = client_text(t, "state");
     const json_t *error = json_object_get(t, "error");
     if (c->args.json) {
-        print_json(t);
+        terminal_json(t);
     } else {
         print_returned(t);
         (void)fflush(stdout);
-        (void)fprintf(stderr, "%s: %s", text_of(t, "id"), state);
-        if (json_is_object(error)) {
-            (void)fputs(": ", stderr);
-            terminal_print(stderr, text_of(error, "message"), strlen(text_of(error, "message")));
-        }
-        (void)fputc('\n', stderr);
+        (void)fprintf(stderr, "%s: %s", client_text(t, "id"), state);
+        terminal_say(stderr, json_is_object(error) ? ": " : "", client_text(error, "message"));
     }
     return strcmp(state, "done") == 0 ? 0 : 1;
 }
 
 /* --- submit --- */
 
-static int read_input(const char *text, json_t **ret_json, struct err *err) {
+static int cli_task_read_input(const char *text, json_t **ret_json, struct err *err) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, INPUT_BYTES);
     if (*text != '@' && strcmp(text, "-") != 0)
@@ -215,7 +192,7 @@ static int make_body(const struct task_args *a, json_t **ret_body, struct err *e
         return err_set(err, ERR_BAD_REQUEST,
                        "--webhook needs CAY_WEBHOOK_SECRET in the environment: \"whsec_\" and the "
                        "base64 of 16 to 64 bytes (openssl rand -base64 24)");
-    int rc = read_input(a->rest[0], &input, err);
+    int rc = cli_task_read_input(a->rest[0], &input, err);
     if (rc < 0)
         return rc;
     json_t *body = json_pack("{s:s,s:o}", "type", a->type ? a->type : "run", "input", input);
@@ -237,109 +214,116 @@ static int make_body(const struct task_args *a, json_t **ret_body, struct err *e
     return 0;
 }
 
-static int submit(struct task_cli *c, struct err *err) {
+static int cli_task_submit(struct task_cli *c, struct err *err) {
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(json) json_t *task = NULL;
     int rc = make_body(&c->args, &body, err);
     if (rc == 0)
-        rc = client_call(&c->client,
-                         &(struct client_call){
-                             .path = "/v1/tasks", .json = body, .idempotency_key = c->args.key},
-                         &task, err);
+        rc = client_call(
+            &c->client,
+            &(struct client_call){.path = "/v1/tasks",
+                                  .json = body,
+                                  .header = {.name = "Idempotency-Key", .value = c->args.key}},
+            &task, err);
     if (rc < 0)
         return rc;
     if (!c->args.wait) {
         if (c->args.json)
-            print_json(task);
+            terminal_json(task);
         else
-            (void)printf("%s\n", text_of(task, "id"));
+            (void)printf("%s\n", client_text(task, "id"));
         return 0;
     }
-    (void)fprintf(stderr, "%s\n", text_of(task, "id"));
+    (void)fprintf(stderr, "%s\n", client_text(task, "id"));
     _cleanup_(json) json_t *end = NULL;
-    rc = follow(c, text_of(task, "id"), true, &end, err);
-    return rc < 0 ? rc : tell_end(c, end);
+    rc = cli_task_follow(c, client_text(task, "id"), true, &end, err);
+    return rc < 0 ? rc : cli_task_tell_end(c, end);
 }
 
 /* --- the others --- */
 
-static int list(struct task_cli *c, struct err *err) {
+static int cli_task_list(struct task_cli *c, struct err *err) {
     struct buf path;
     _cleanup_(json) json_t *page = NULL;
     size_t i;
     const json_t *t;
     buf_init(&path, 4096);
-    (void)buf_addf(&path, "/v1/tasks?limit=%ld", c->args.limit ? c->args.limit : 20);
+    (void)buf_addf(&path, "/v1/tasks?limit=%lld", c->args.limit ? (long long)c->args.limit : 20);
     if (c->args.state) {
         (void)buf_add_str(&path, "&state=");
         client_encode(&path, c->args.state);
     }
-    int rc = call(c, NULL, path.data, &page, err);
+    int rc = cli_task_call(c, NULL, path.data, &page, err);
     buf_finish(&path);
     if (rc < 0)
         return rc;
     if (c->args.json) {
-        print_json(json_object_get(page, "tasks"));
+        terminal_json(json_object_get(page, "tasks"));
         return 0;
     }
+    (void)printf("%-31s  %-11s  %-11s  %-19s  %s\n", "ID", "STATE", "TYPE", "CREATED", "TITLE");
     json_array_foreach(json_object_get(page, "tasks"), i, t) {
-        (void)printf("%s  %-11s  %-11s  %.19s  ", text_of(t, "id"), text_of(t, "state"),
-                     text_of(t, "type"), text_of(t, "created_at"));
-        print_text(text_of(t, "title"));
-        (void)putchar('\n');
+        (void)printf("%s  %-11s  %-11s  %.19s  ", client_text(t, "id"), client_text(t, "state"),
+                     client_text(t, "type"), client_text(t, "created_at"));
+        terminal_line(stdout, client_text(t, "title"));
     }
     return 0;
 }
 
-static int show(struct task_cli *c, struct err *err) {
+static int cli_task_show(struct task_cli *c, struct err *err) {
     _cleanup_(free) char *path = path_of(c->args.rest[0], "");
     _cleanup_(json) json_t *task = NULL;
-    int rc = call(c, NULL, path, &task, err);
+    int rc = cli_task_call(c, NULL, path, &task, err);
     if (rc == 0)
-        print_json(task);
+        terminal_json(task);
     return rc;
 }
 
 /* One that has not ended would be followed: without -f it is asked for its run's events. */
-static int logs(struct task_cli *c, struct err *err) {
+static int cli_task_logs(struct task_cli *c, struct err *err) {
     _cleanup_(free) char *path = path_of(c->args.rest[0], "");
     _cleanup_(json) json_t *task = NULL;
     _cleanup_(json) json_t *run = NULL;
     _cleanup_(json) json_t *end = NULL;
     size_t i;
     const json_t *e;
-    int rc = call(c, NULL, path, &task, err);
+    int rc = cli_task_call(c, NULL, path, &task, err);
     if (rc < 0)
         return rc;
     if (c->args.follow || !json_is_null(json_object_get(task, "finished_at"))) {
-        rc = follow(c, c->args.rest[0], true, &end, err);
-        return rc < 0 ? rc : c->args.follow ? tell_end(c, end) : 0;
+        rc = cli_task_follow(c, c->args.rest[0], true, &end, err);
+        return rc < 0 ? rc : c->args.follow ? cli_task_tell_end(c, end) : 0;
     }
-    if (!*text_of(task, "run"))
+    if (!*client_text(task, "run"))
         return 0;
-    _cleanup_(free) char *of_run = xasprintf("/v1/runs/%s", text_of(task, "run"));
-    rc = call(c, NULL, of_run, &run, err);
+    _cleanup_(free) char *of_run = xasprintf("/v1/runs/%s", client_text(task, "run"));
+    rc = cli_task_call(c, NULL, of_run, &run, err);
     json_array_foreach(json_object_get(run, "events"), i, e) {
-        print_event(text_of(e, "type"), json_object_get(e, "data"));
+        print_event(client_text(e, "type"), json_object_get(e, "data"));
     }
     return rc;
 }
 
-static int wait_for(struct task_cli *c, struct err *err) {
+static int cli_task_wait_for(struct task_cli *c, struct err *err) {
     _cleanup_(json) json_t *end = NULL;
-    int rc = follow(c, c->args.rest[0], false, &end, err);
-    return rc < 0 ? rc : tell_end(c, end);
+    int rc = cli_task_follow(c, c->args.rest[0], false, &end, err);
+    return rc < 0 ? rc : cli_task_tell_end(c, end);
 }
 
-static int cancel(struct task_cli *c, struct err *err) {
+static int cli_task_cancel(struct task_cli *c, struct err *err) {
+    _cleanup_(json) json_t *tasks = json_array();
     for (int i = 0; i < c->args.nrest; i++) {
         _cleanup_(free) char *path = path_of(c->args.rest[i], "/cancel");
-        _cleanup_(json) json_t *task = NULL;
-        int rc = call(c, "POST", path, &task, err);
+        json_t *task = NULL;
+        int rc = cli_task_call(c, "POST", path, &task, err);
         if (rc < 0)
             return rc;
-        (void)printf("%s %s\n", c->args.rest[i], text_of(task, "state"));
+        (void)json_array_append_new(tasks, task);
+        if (!c->args.json)
+            (void)printf("%s %s\n", c->args.rest[i], client_text(task, "state"));
     }
+    if (c->args.json)
+        terminal_json(tasks);
     return 0;
 }
 
@@ -348,86 +332,50 @@ static const struct {
     int (*run)(struct task_cli *c, struct err *err);
     int min;
     int max; /* words */
-} verbs[] = {{"submit", submit, 1, 1}, {"ls", list, 0, 0},       {"show", show, 1, 1},
-             {"logs", logs, 1, 1},     {"wait", wait_for, 1, 1}, {"cancel", cancel, 1, 1000}};
+} verbs[] = {{"submit", cli_task_submit, 1, 1}, {"ls", cli_task_list, 0, 0},
+             {"show", cli_task_show, 1, 1},     {"logs", cli_task_logs, 1, 1},
+             {"wait", cli_task_wait_for, 1, 1}, {"cancel", cli_task_cancel, 1, 1000}};
 
-static bool read_long(const char *text, long *ret) {
-    char *end = NULL;
-    *ret = strtol(text, &end, 10);
-    return *text && !*end;
-}
+static const struct cli_option options[] = {
+    OPTION(struct task_args, "type", 0, TEXT, type),
+    OPTION(struct task_args, "at", 0, TEXT, at),
+    OPTION(struct task_args, "timeout", 0, TIME, timeout_ms),
+    OPTION(struct task_args, "attempts", 0, COUNT, attempts),
+    OPTION(struct task_args, "title", 0, TEXT, title),
+    OPTION(struct task_args, "webhook", 0, TEXT, webhook),
+    OPTION(struct task_args, "idempotency-key", 0, TEXT, key),
+    OPTION(struct task_args, "wait", 0, FLAG, wait),
+    OPTION(struct task_args, "state", 0, TEXT, state),
+    OPTION(struct task_args, "url", 0, TEXT, url),
+    OPTION(struct task_args, "priority", 0, COUNT, priority, .min = INT64_MIN),
+    OPTION(struct task_args, "follow", 'f', FLAG, follow),
+    OPTION(struct task_args, "limit", 'n', COUNT, limit),
+    OPTIONS_JSON(struct task_args, json)};
 
-/* -1: go on. */
-static int parse(int argc, char **argv, struct task_args *a) {
-    static const struct option options[] = {{"type", required_argument, NULL, 't'},
-                                            {"at", required_argument, NULL, 'A'},
-                                            {"priority", required_argument, NULL, 'p'},
-                                            {"timeout", required_argument, NULL, 'T'},
-                                            {"attempts", required_argument, NULL, 'a'},
-                                            {"title", required_argument, NULL, 'i'},
-                                            {"webhook", required_argument, NULL, 'w'},
-                                            {"idempotency-key", required_argument, NULL, 'k'},
-                                            {"wait", no_argument, NULL, 'W'},
-                                            {"state", required_argument, NULL, 's'},
-                                            {"follow", no_argument, NULL, 'f'},
-                                            {"output", required_argument, NULL, 'o'},
-                                            {"url", required_argument, NULL, 'u'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
-    int o;
-    while ((o = getopt_long(argc, argv, "hfn:o:", options, NULL)) != -1) {
-        const char **text = o == 't'   ? &a->type
-                            : o == 'A' ? &a->at
-                            : o == 'i' ? &a->title
-                            : o == 'w' ? &a->webhook
-                            : o == 'k' ? &a->key
-                            : o == 's' ? &a->state
-                            : o == 'u' ? &a->url
-                                       : NULL;
-        long *number = o == 'p'   ? &a->priority
-                       : o == 'a' ? &a->attempts
-                       : o == 'n' ? &a->limit
-                                  : NULL;
-        if (text)
-            *text = optarg;
-        else if (number && !read_long(optarg, number))
-            return cli_usage("task", "a number is needed there");
-        else if (o == 'T' && !cli_parse_time(optarg, &a->timeout_ms))
-            return cli_usage("task", "--timeout is a time such as 30s, 10m or 2h");
-        else if (o == 'o' && strcmp(optarg, "json") != 0)
-            return cli_usage("task", "-o is json");
-        else if (o == 'h') {
-            (void)fputs(usage, stdout);
-            return 0;
-        } else if (o == '?')
-            return cli_usage("task", "unknown option");
-        a->wait |= o == 'W';
-        a->follow |= o == 'f';
-        a->json |= o == 'o';
-    }
-    a->rest = argv + optind;
-    a->nrest = argc - optind;
-    return -1;
-}
+static const struct cli_command command = {.name = "task",
+                                           .usage = usage,
+                                           .options = options,
+                                           .noptions = ARRAY_LEN(options),
+                                           .max_words = -1};
 
 int cli_task(int argc, char **argv) {
     struct task_cli c = {0};
     struct err err;
-    int done = parse(argc, argv, &c.args);
+    const char *names[ARRAY_LEN(verbs) + 1] = {NULL};
+    int done = cli_options(&command, &argc, argv, &c.args);
     if (done >= 0)
         return done;
-    const char *name = c.args.nrest > 0 ? c.args.rest[0] : "";
-    size_t i = 0;
-    while (i < ARRAY_LEN(verbs) && strcmp(verbs[i].name, name) != 0)
-        i++;
-    if (i == ARRAY_LEN(verbs))
-        return cli_usage("task", "say submit, ls, show, logs, wait or cancel");
-    c.args.rest++;
-    c.args.nrest--;
-    if (c.args.nrest < verbs[i].min || c.args.nrest > verbs[i].max)
-        return cli_usage("task", verbs[i].min == 0             ? "it takes no further words"
-                                 : strcmp(name, "submit") == 0 ? "give it one INPUT"
-                                                               : "say which task");
+    for (size_t k = 0; k < ARRAY_LEN(verbs); k++)
+        names[k] = verbs[k].name;
+    int i = cli_choose("task", argc > 1 ? argv[1] : "", names);
+    if (i < 0)
+        return 2;
+    c.args.rest = argv + 2;
+    c.args.nrest = argc - 2;
+    if (c.args.nrest > verbs[i].max)
+        return cli_usage("task", "unexpected argument \"%s\"", c.args.rest[verbs[i].max]);
+    if (c.args.nrest < verbs[i].min)
+        return cli_usage("task", i == 0 ? "give it one INPUT" : "say which task");
     int rc = client_init(&c.client, c.args.url, &err);
     if (rc < 0)
         return cli_fail(&err);

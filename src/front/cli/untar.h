@@ -1,11 +1,11 @@
 #pragma once
-/* Unpacks an archive that a stranger made into one folder, and touches nothing outside it: every
- * name is opened beneath the folder without following any link, only plain files, folders and
- * symbolic links are made, with no more than the permissions of ordinary files. Reads ustar, and
- * the long names of GNU and pax. */
+/* Unpacks an archive that a stranger made into one folder, and touches nothing outside it: only
+ * plain files, folders and symbolic links are made, by folder.h, with no more than the permissions
+ * of ordinary files. Reads ustar, and the long names of GNU and pax. */
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "front/cli/folder.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,16 +14,17 @@
 struct untar {
     int dir; /* borrowed */
     char block[512];
-    size_t have;           /* bytes of it */
-    uint64_t left;         /* of the entry's content */
-    size_t padding;        /* behind it */
-    int kind;              /* of the entry */
-    int file;              /* that is being written, or -1 */
-    struct buf name, link; /* of the next entry, if they were told ahead; also what is gathered */
+    size_t have;             /* bytes of it */
+    uint64_t left;           /* of the entry's content */
+    size_t padding;          /* behind it */
+    int kind;                /* of the entry */
+    struct folder_file file; /* that is being written; fd -1: none */
+    struct buf name, link;   /* of the next entry, if they were told ahead; also what is gathered */
     struct buf extra;
     bool ended;
     size_t files;
     size_t skipped;
+    struct buf left_out; /* the first of those, a line each: why */
 };
 
 void untar_init(struct untar *t, int dir);

@@ -8,6 +8,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "front/code/definition.h"
+#include "front/code/request.h"
 #include "front/job/job.h"
 #include "front/model/model.h"
 #include "front/sandbox/sandboxes.h"
@@ -27,6 +28,7 @@ struct codes_options {
     const struct secrets *secrets;
     const struct door *door;      /* the demo model; NULL: there is none */
     const struct coder_def *defs; /* borrowed */
+    int tool_fd; /* the program that tells what changed, with O_PATH, or -1; borrowed */
     /* Of the settings, which may change. */
     const int64_t *max_steps; /* of a job that does not say */
     const int64_t *task_ms;   /* that a task of /execute may take */
@@ -38,33 +40,25 @@ void codes_close(struct codes *all);
 /* The last job has ended. */
 void codes_destroy(struct codes *all);
 
-/* What a job has beyond the request of POST /v1/code; copied. */
-struct code_terms {
-    const char *kind;
-    bool plan;         /* the agent may change nothing */
-    bool include_diff; /* what it changed is wanted */
-    const char *system_prompt;
-    const char *append_system_prompt;
-    double max_usd;  /* of its model; 0: what the settings say */
-    json_t *options; /* as they were asked for, for the record; NULL: none */
-};
-
+/* Who asks. */
 struct code_ask {
+    const char *id; /* of the job; NULL: one is made */
     const char *owner;
     struct store_scope scope;
-    const json_t *grants;           /* of the key, or NULL */
-    const json_t *body;             /* of POST /v1/code */
-    const struct code_terms *terms; /* NULL: the usual ones */
+    const json_t *grants; /* of the key, or NULL */
 };
-/* Whether a job can be begun with that body, as far as can be said before; terms may be NULL. */
-int code_check(const struct codes *all, const json_t *body, const struct code_terms *terms,
-               struct err *err);
-/* Begins a job. No callback: follow it by its id. */
-int code_start(struct codes *all, const struct code_ask *ask, char ret_id[ID_SIZE],
-               struct err *err);
-/* What the operator lets sandboxes reach at most, as "network" of a request: the hosts and the
- * routes that the key has, but for those to models. */
-json_t *codes_open_network(const struct codes *all, const json_t *grants);
+/* Whether a job can be begun with that request, as far as can be said before. */
+int code_check(const struct codes *all, struct code_request *request, struct err *err);
+/* Begins a job. No callback: follow it by its id. Takes the request, also when it fails. */
+int code_start(struct codes *all, const struct code_ask *ask, struct code_request *request,
+               char ret_id[ID_SIZE], struct err *err);
+/* How long the sandbox of a job is needed besides its agent's time. */
+int64_t code_around_ms(bool repo);
+/* How long a job with that body of POST /v1/code may take at most. */
+int64_t code_limit_ms(const json_t *body);
+/* Adds what the operator lets sandboxes reach at most: the hosts and the routes that the key has,
+ * but for those to models. */
+void codes_open_network(const struct codes *all, const json_t *grants, struct network_ask *ask);
 /* As model_ask_name(). */
 const char *codes_model_name(const struct codes *all, const char *name);
 int64_t codes_task_ms(const struct codes *all);

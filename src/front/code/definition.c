@@ -59,7 +59,7 @@ static char *value_of(const struct coder_fill *f, size_t place) {
 }
 
 /* The number of the placeholder that "${NAME}" is, and its length; ARRAY_LEN(places): none. */
-static size_t find_place(const char *text, size_t *ret_len) {
+static size_t code_definition_find_place(const char *text, size_t *ret_len) {
     size_t i = 0;
     for (; i < ARRAY_LEN(places); i++) {
         size_t n = strlen(places[i]);
@@ -74,7 +74,7 @@ static size_t find_place(const char *text, size_t *ret_len) {
 static int check_places(const char *text, struct err *err) {
     size_t n;
     while ((text = strstr(text, "${"))) {
-        if (find_place(text, &n) == ARRAY_LEN(places))
+        if (code_definition_find_place(text, &n) == ARRAY_LEN(places))
             return err_set(err, ERR_BAD_REQUEST,
                            "\"%.40s\" is no placeholder; there are ${dir}, ${spec}, ${model}, "
                            "${dialect}, ${max_steps}, ${timeout_ms}, ${system_prompt} and "
@@ -91,7 +91,7 @@ static char *fill_in(const char *text, const struct coder_fill *f) {
     size_t n = 0;
     buf_init(&b, FILLED_BYTES);
     for (const char *at; (at = strstr(text, "${")); text = at + n) {
-        _cleanup_(free) char *value = value_of(f, find_place(at, &n));
+        _cleanup_(free) char *value = value_of(f, code_definition_find_place(at, &n));
         (void)buf_add(&b, text, (size_t)(at - text));
         (void)buf_add_str(&b, value);
     }
@@ -100,12 +100,13 @@ static char *fill_in(const char *text, const struct coder_fill *f) {
     return filled ? filled : xstrdup("");
 }
 
-static void add_arguments(json_t *argv, const json_t *list, const struct coder_fill *fill) {
+static void add_arguments(struct exec_request *r, const json_t *list,
+                          const struct coder_fill *fill) {
     size_t i;
     const json_t *v;
     json_array_foreach(list, i, v) {
         _cleanup_(free) char *text = fill_in(json_string_value(v), fill);
-        (void)json_array_append_new(argv, json_string(text));
+        sandbox_strv_add(&r->argv, text);
     }
 }
 
@@ -113,29 +114,30 @@ bool coder_def_has_option(const struct coder_def *d, enum coder_option option) {
     return json_object_get(d->options, options[option]) != NULL;
 }
 
-json_t *coder_def_command(const struct coder_def *d, const struct coder_fill *fill) {
-    json_t *argv = json_array();
-    json_t *env = json_object();
+void coder_def_command(const struct coder_def *d, const struct coder_fill *fill,
+                       struct exec_request *ret) {
     const char *name;
     json_t *v;
-    (void)json_array_append_new(argv, json_sprintf("%s/%s", d->mount, d->program));
-    add_arguments(argv, d->arguments, fill);
+    _cleanup_(free) char *program = xasprintf("%s/%s", d->mount, d->program);
+    *ret = (struct exec_request){0};
+    sandbox_strv_add(&ret->argv, program);
+    add_arguments(ret, d->arguments, fill);
     for (unsigned i = 0; i < CODER_OPTION_COUNT; i++)
         if (fill->options & 1U << i)
-            add_arguments(argv, json_object_get(d->options, options[i]), fill);
+            add_arguments(ret, json_object_get(d->options, options[i]), fill);
     json_object_foreach(d->environment, name, v) {
         _cleanup_(free) char *text = fill_in(json_string_value(v), fill);
-        (void)json_object_set_new(env, name, json_string(text));
+        exec_request_add_env(ret, name, text);
     }
-    json_t *command = json_pack("{s:o,s:o}", "argv", argv, "env", env);
-    if (d->spec_is_input)
-        (void)json_object_set_new(command, "stdin", json_string(fill->spec));
-    return command;
+    if (d->spec_is_input) {
+        ret->in.text = fill->spec;
+        ret->in.len = strlen(fill->spec);
+    }
 }
 
 /* --- a file --- */
 
-static bool is_plain(const json_t *v) {
+static bool code_definition_is_plain(const json_t *v) {
     const char *s = json_string_value(v);
     return s && strlen(s) == json_string_length(v);
 }
@@ -149,13 +151,14 @@ static int check_arguments(const json_t *list, const char *what, struct err *err
                        VALUES_MAX);
     json_array_foreach(list, i, v) {
         if (rc == 0)
-            rc = is_plain(v) ? check_places(json_string_value(v), err)
-                             : err_set(err, ERR_BAD_REQUEST, "%s[%zu] is no string", what, i);
+            rc = code_definition_is_plain(v)
+                     ? check_places(json_string_value(v), err)
+                     : err_set(err, ERR_BAD_REQUEST, "%s[%zu] is no string", what, i);
     }
     return rc;
 }
 
-static int read_options(struct coder_def *d, json_t *given, struct err *err) {
+static int code_definition_read_options(struct coder_def *d, json_t *given, struct err *err) {
     const char *known[CODER_OPTION_COUNT + 1] = {NULL};
     const char *name;
     json_t *list;
@@ -169,7 +172,7 @@ static int read_options(struct coder_def *d, json_t *given, struct err *err) {
     return rc;
 }
 
-static int read_texts(struct coder_def *d, const json_t *root, struct err *err) {
+static int code_definition_read_texts(struct coder_def *d, const json_t *root, struct err *err) {
     json_t *arguments = json_object_get(root, "arguments");
     json_t *environment = json_object_get(root, "environment");
     const char *name;
@@ -182,7 +185,7 @@ static int read_texts(struct coder_def *d, const json_t *root, struct err *err) 
                        "\"environment\" must be an object of at most %d strings", VALUES_MAX);
     json_object_foreach(environment, name, v) {
         if (rc == 0)
-            rc = *name && !strchr(name, '=') && is_plain(v)
+            rc = *name && !strchr(name, '=') && code_definition_is_plain(v)
                      ? check_places(json_string_value(v), err)
                      : err_set(err, ERR_BAD_REQUEST, "\"environment\": %.60s is no string", name);
     }
@@ -195,7 +198,7 @@ static int read_dialects(struct coder_def *d, const json_t *list, struct err *er
     size_t i;
     const json_t *v;
     json_array_foreach(list, i, v) {
-        const char *text = is_plain(v) ? json_string_value(v) : "";
+        const char *text = code_definition_is_plain(v) ? json_string_value(v) : "";
         for (unsigned k = 0; k < CODER_DIALECT_COUNT; k++)
             if (strcmp(text, dialects[k]) == 0)
                 d->dialects |= 1U << k;
@@ -208,7 +211,8 @@ static int read_dialects(struct coder_def *d, const json_t *list, struct err *er
 }
 
 /* A text that must be there. */
-static int read_text(const json_t *root, const char *key, char **ret, struct err *err) {
+static int code_definition_read_text(const json_t *root, const char *key, char **ret,
+                                     struct err *err) {
     const char *text = NULL;
     int rc = json_get_str(root, key, &text, err);
     if (rc == 0 && (!text || !*text))
@@ -248,21 +252,21 @@ static int read_lines(struct coder_def *d, const json_t *root, struct err *err) 
     return 0;
 }
 
-static int read_def(struct coder_def *d, const json_t *root, struct err *err) {
+static int code_definition_read_def(struct coder_def *d, const json_t *root, struct err *err) {
     static const char *const keys[] = {"title",     "description", "program", "find",     "mount",
                                        "arguments", "environment", "stdin",   "dialects", "lines",
                                        "memory_mb", "demo",        "options", NULL};
     int rc = json_check_keys(root, "the definition", keys, err);
     if (rc == 0)
-        rc = read_text(root, "title", &d->title, err);
+        rc = code_definition_read_text(root, "title", &d->title, err);
     if (rc == 0)
-        rc = read_text(root, "description", &d->description, err);
+        rc = code_definition_read_text(root, "description", &d->description, err);
     if (rc == 0)
-        rc = read_text(root, "program", &d->program, err);
+        rc = code_definition_read_text(root, "program", &d->program, err);
     if (rc == 0 && (*d->program == '/' || !is_tidy(d->program)))
         rc = err_set(err, ERR_BAD_REQUEST, "\"program\" must be a path below its folder");
     if (rc == 0)
-        rc = read_text(root, "mount", &d->mount, err);
+        rc = code_definition_read_text(root, "mount", &d->mount, err);
     if (rc == 0 && (*d->mount != '/' || !is_tidy(d->mount)))
         rc = err_set(err, ERR_BAD_REQUEST, "\"mount\" must be an absolute path");
     if (rc == 0)
@@ -270,9 +274,9 @@ static int read_def(struct coder_def *d, const json_t *root, struct err *err) {
     if (rc == 0)
         rc = read_choice(root, "stdin", "none", "spec", &d->spec_is_input, err);
     if (rc == 0)
-        rc = read_texts(d, root, err);
+        rc = code_definition_read_texts(d, root, err);
     if (rc == 0)
-        rc = read_options(d, json_object_get(root, "options"), err);
+        rc = code_definition_read_options(d, json_object_get(root, "options"), err);
     if (rc == 0)
         rc = read_dialects(d, json_object_get(root, "dialects"), err);
     if (rc == 0)
@@ -282,7 +286,8 @@ static int read_def(struct coder_def *d, const json_t *root, struct err *err) {
     return rc < 0 ? rc : json_get_bool(root, "demo", &d->demo, err);
 }
 
-static int read_file(const char *dir, const char *file, struct coder_def *d, struct err *err) {
+static int code_definition_read_file(const char *dir, const char *file, struct coder_def *d,
+                                     struct err *err) {
     _cleanup_(free) char *path = path_join(dir, file);
     _cleanup_(buf) struct buf text;
     _cleanup_(json) json_t *root = NULL;
@@ -293,13 +298,13 @@ static int read_file(const char *dir, const char *file, struct coder_def *d, str
     rc = json_parse(text.data ? text.data : "", text.len, path, &root, err);
     if (rc < 0)
         return rc;
-    rc = read_def(d, root, err);
+    rc = code_definition_read_def(d, root, err);
     return rc < 0 ? err_wrap(err, "%s", path) : 0;
 }
 
 /* --- a folder of them --- */
 
-static void free_def(struct coder_def *d) {
+static void code_definition_free_def(struct coder_def *d) {
     free(d->title);
     free(d->description);
     free(d->program);
@@ -316,7 +321,7 @@ void coder_defs_free(struct coder_def *list) {
     while (list) {
         struct coder_def *d = list;
         list = d->next;
-        free_def(d);
+        code_definition_free_def(d);
     }
 }
 
@@ -327,19 +332,19 @@ const struct coder_def *coder_defs_find(const struct coder_def *list, const char
 }
 
 /* By name; a later one of the same name takes the place of the former. */
-static void insert(struct coder_def **list, struct coder_def *d) {
+static void code_definition_insert(struct coder_def **list, struct coder_def *d) {
     while (*list && strcmp((*list)->name, d->name) < 0)
         list = &(*list)->next;
     struct coder_def *after = *list;
     if (after && strcmp(after->name, d->name) == 0) {
         *list = after->next;
-        free_def(after);
+        code_definition_free_def(after);
     }
     d->next = *list;
     *list = d;
 }
 
-static bool read_name(const char *file, char ret_name[CODER_DEF_NAME_MAX + 1]) {
+static bool code_definition_read_name(const char *file, char ret_name[CODER_DEF_NAME_MAX + 1]) {
     size_t n = strspn(file, "abcdefghijklmnopqrstuvwxyz0123456789-");
     if (n == 0 || n > CODER_DEF_NAME_MAX || strcmp(file + n, ".json") != 0)
         return false;
@@ -354,15 +359,15 @@ static int load_file(const char *dir, const char *file, struct coder_def **list,
         return 0;
     struct coder_def *d = xcalloc(1, sizeof(*d));
     d->fd = -1;
-    int rc = read_name(file, d->name)
-                 ? read_file(dir, file, d, err)
+    int rc = code_definition_read_name(file, d->name)
+                 ? code_definition_read_file(dir, file, d, err)
                  : err_set(err, ERR_BAD_REQUEST,
                            "%s/%.80s: an agent's name has up to %d of a-z, 0-9 and \"-\"", dir,
                            file, CODER_DEF_NAME_MAX);
     if (rc < 0)
-        free_def(d);
+        code_definition_free_def(d);
     else
-        insert(list, d);
+        code_definition_insert(list, d);
     return rc;
 }
 
@@ -399,7 +404,8 @@ static int check_alone(const char *path, struct err *err) {
 }
 
 /* Takes the path if it is a program, or a folder that has it. */
-static int take(struct coder_def *d, const char *path, const char *by, struct err *err) {
+static int code_definition_take(struct coder_def *d, const char *path, const char *by,
+                                struct err *err) {
     struct stat st;
     _cleanup_(close) int fd = open(path, O_PATH | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
@@ -419,7 +425,7 @@ static int take(struct coder_def *d, const char *path, const char *by, struct er
     return 0;
 }
 
-static int search(struct coder_def *d, const char *path, struct err *err) {
+static int code_definition_search(struct coder_def *d, const char *path, struct err *err) {
     if (strchr(d->program, '/'))
         path = NULL;
     while (path && *path) {
@@ -428,7 +434,7 @@ static int search(struct coder_def *d, const char *path, struct err *err) {
         _cleanup_(free) char *file = path_join(dir, d->program);
         _cleanup_(free) char *real = n > 0 && *dir == '/' ? realpath(file, NULL) : NULL;
         if (real && faccessat(AT_FDCWD, real, X_OK, AT_EACCESS) == 0)
-            return take(d, real, "PATH", err);
+            return code_definition_take(d, real, "PATH", err);
         path += n + (path[n] == ':');
     }
     return err_set(err, ERR_NOT_FOUND,
@@ -437,16 +443,16 @@ static int search(struct coder_def *d, const char *path, struct err *err) {
                    d->program, d->name);
 }
 
-static void find_program(struct coder_def *d, const struct coder_places *p) {
+static void code_definition_find_program(struct coder_def *d, const struct coder_places *p) {
     const char *set = json_string_value(json_object_get(p->programs, d->name));
     int rc;
     if (set) {
-        rc = take(d, set, "setting", &d->why);
+        rc = code_definition_take(d, set, "setting", &d->why);
     } else if (d->own) {
         _cleanup_(free) char *path = path_join(p->own, d->program);
-        rc = take(d, path, "own", &d->why);
+        rc = code_definition_take(d, path, "own", &d->why);
     } else {
-        rc = search(d, p->path, &d->why);
+        rc = code_definition_search(d, p->path, &d->why);
     }
     if (rc == 0)
         d->why = (struct err){0};
@@ -458,7 +464,7 @@ static int check_programs(const struct coder_def *list, const json_t *programs, 
     json_object_foreach((json_t *)(uintptr_t)programs, name, v) {
         if (!coder_defs_find(list, name))
             return err_set(err, ERR_BAD_REQUEST, "\"coders\": there is no agent \"%.60s\"", name);
-        if (!is_plain(v) || *json_string_value(v) != '/')
+        if (!code_definition_is_plain(v) || *json_string_value(v) != '/')
             return err_set(err, ERR_BAD_REQUEST, "\"coders\": \"%.60s\" must be an absolute path",
                            name);
     }
@@ -477,7 +483,7 @@ int coder_defs_load(const struct coder_places *p, struct coder_def **ret_list, s
         return rc;
     }
     for (struct coder_def *d = list; d; d = d->next)
-        find_program(d, p);
+        code_definition_find_program(d, p);
     *ret_list = list;
     return 0;
 }

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/sandbox/exec.h"
 #include "wire/coder.h"
 
 #include <stdbool.h>
@@ -79,5 +80,6 @@ struct coder_fill {
     int64_t max_steps;
     int64_t timeout_ms;
 };
-/* {"argv":[...],"env":{...}[,"stdin":...]}, as a command of a sandbox has them. */
-json_t *coder_def_command(const struct coder_def *d, const struct coder_fill *fill);
+/* Sets argv, env and the input of a request, whose spec must outlive it; the caller finishes it. */
+void coder_def_command(const struct coder_def *d, const struct coder_fill *fill,
+                       struct exec_request *ret);

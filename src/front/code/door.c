@@ -50,7 +50,7 @@ static json_t *as_completion(const struct door_reply *r) {
                      "total_tokens", r->input + r->output);
 }
 
-static void event(struct http_req *req, const char *name, json_t *data) {
+static void door_event(struct http_req *req, const char *name, json_t *data) {
     _cleanup_(json) json_t *j = data;
     _cleanup_(free) char *text = json_dumps(j, JSON_COMPACT);
     if (text)
@@ -62,36 +62,40 @@ static void stream_message(struct http_req *req, const struct door_reply *r) {
     const char *text = r->text->data ? r->text->data : "";
     (void)json_array_clear(json_object_get(whole, "content"));
     (void)json_object_set_new(whole, "stop_reason", json_null());
-    event(req, "message_start", json_pack("{s:s,s:O}", "type", "message_start", "message", whole));
-    event(req, "content_block_start",
-          json_pack("{s:s,s:i,s:{s:s,s:s}}", "type", "content_block_start", "index", 0,
-                    "content_block", "type", "text", "text", ""));
-    event(req, "content_block_delta",
-          json_pack("{s:s,s:i,s:{s:s,s:s%}}", "type", "content_block_delta", "index", 0, "delta",
-                    "type", "text_delta", "text", text, r->text->len));
-    event(req, "content_block_stop",
-          json_pack("{s:s,s:i}", "type", "content_block_stop", "index", 0));
-    event(req, "message_delta",
-          json_pack("{s:s,s:{s:s,s:n},s:{s:I}}", "type", "message_delta", "delta", "stop_reason",
-                    "end_turn", "stop_sequence", "usage", "output_tokens", r->output));
-    event(req, "message_stop", json_pack("{s:s}", "type", "message_stop"));
+    door_event(req, "message_start",
+               json_pack("{s:s,s:O}", "type", "message_start", "message", whole));
+    door_event(req, "content_block_start",
+               json_pack("{s:s,s:i,s:{s:s,s:s}}", "type", "content_block_start", "index", 0,
+                         "content_block", "type", "text", "text", ""));
+    door_event(req, "content_block_delta",
+               json_pack("{s:s,s:i,s:{s:s,s:s%}}", "type", "content_block_delta", "index", 0,
+                         "delta", "type", "text_delta", "text", text, r->text->len));
+    door_event(req, "content_block_stop",
+               json_pack("{s:s,s:i}", "type", "content_block_stop", "index", 0));
+    door_event(req, "message_delta",
+               json_pack("{s:s,s:{s:s,s:n},s:{s:I}}", "type", "message_delta", "delta",
+                         "stop_reason", "end_turn", "stop_sequence", "usage", "output_tokens",
+                         r->output));
+    door_event(req, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 
 static void stream_completion(struct http_req *req, const struct door_reply *r) {
     const char *text = r->text->data ? r->text->data : "";
-    event(req, NULL,
-          json_pack("{s:s,s:s,s:i,s:s,s:[{s:i,s:{s:s,s:s%},s:n}]}", "id", r->id, "object",
-                    "chat.completion.chunk", "created", 0, "model", "demo", "choices", "index", 0,
-                    "delta", "role", "assistant", "content", text, r->text->len, "finish_reason"));
-    event(req, NULL,
-          json_pack("{s:s,s:s,s:i,s:s,s:[{s:i,s:{},s:s}],s:{s:I,s:I,s:I}}", "id", r->id, "object",
-                    "chat.completion.chunk", "created", 0, "model", "demo", "choices", "index", 0,
-                    "delta", "finish_reason", "stop", "usage", "prompt_tokens", r->input,
-                    "completion_tokens", r->output, "total_tokens", r->input + r->output));
+    door_event(req, NULL,
+               json_pack("{s:s,s:s,s:i,s:s,s:[{s:i,s:{s:s,s:s%},s:n}]}", "id", r->id, "object",
+                         "chat.completion.chunk", "created", 0, "model", "demo", "choices", "index",
+                         0, "delta", "role", "assistant", "content", text, r->text->len,
+                         "finish_reason"));
+    door_event(req, NULL,
+               json_pack("{s:s,s:s,s:i,s:s,s:[{s:i,s:{},s:s}],s:{s:I,s:I,s:I}}", "id", r->id,
+                         "object", "chat.completion.chunk", "created", 0, "model", "demo",
+                         "choices", "index", 0, "delta", "finish_reason", "stop", "usage",
+                         "prompt_tokens", r->input, "completion_tokens", r->output, "total_tokens",
+                         r->input + r->output));
     (void)http_sse_send(req, NULL, NULL, "[DONE]", 6);
 }
 
-static void respond(struct http_req *req, const struct door *d, bool anthropic) {
+static void door_respond(struct http_req *req, const struct door *d, bool anthropic) {
     struct err err;
     _cleanup_(json) json_t *body = NULL;
     int rc = http_req_json(req, &body, &err);
@@ -111,7 +115,7 @@ static void respond(struct http_req *req, const struct door *d, bool anthropic) 
                            .output = (json_int_t)(text.len / BYTES_PER_TOKEN + 1)};
     id_new("msg", r.id);
     if (json_is_true(json_object_get(body, "stream"))) {
-        http_stream_begin(req, 200, "text/event-stream");
+        http_sse_begin(req);
         if (anthropic)
             stream_message(req, &r);
         else
@@ -123,15 +127,15 @@ static void respond(struct http_req *req, const struct door *d, bool anthropic) 
     http_respond_json(req, 200, out);
 }
 
-static void on_messages(struct http_req *req, void *ctx) {
-    respond(req, ctx, true);
+static void door_on_messages(struct http_req *req, void *ctx) {
+    door_respond(req, ctx, true);
 }
 
-static void on_chat(struct http_req *req, void *ctx) {
-    respond(req, ctx, false);
+static void door_on_chat(struct http_req *req, void *ctx) {
+    door_respond(req, ctx, false);
 }
 
-static void on_models(struct http_req *req, void *ctx) {
+static void door_on_models(struct http_req *req, void *ctx) {
     (void)ctx;
     _cleanup_(json) json_t *out =
         json_pack("{s:s,s:[{s:s,s:s,s:s}],s:b}", "object", "list", "data", "id", "demo", "object",
@@ -142,7 +146,7 @@ static void on_models(struct http_req *req, void *ctx) {
 /* --- the server --- */
 
 /* Whoever has no token learns nothing. */
-static bool guard(struct http_req *req, unsigned flags, void *ctx) {
+static bool door_guard(struct http_req *req, unsigned flags, void *ctx) {
     (void)flags;
     const struct door *d = ctx;
     const char *key = http_req_header(req, "x-api-key");
@@ -166,7 +170,7 @@ static int listen_loopback(struct door *d, struct err *err) {
 }
 
 /* Of all sandboxes together: they have a share of what is read beside the loop, as a key has. */
-static const char *owner_of(const struct http_req *req) {
+static const char *door_owner_of(const struct http_req *req) {
     (void)req;
     return "door";
 }
@@ -183,17 +187,17 @@ int door_open(uv_loop_t *loop, struct intake *intake, const json_t *script, stru
     limits.body_bytes = BODY_BYTES;
     d->http = http_server_create(&(struct http_server_options){.loop = loop,
                                                                .limits = limits,
-                                                               .guard = guard,
+                                                               .guard = door_guard,
                                                                .intake = intake,
-                                                               .owner = owner_of,
+                                                               .owner = door_owner_of,
                                                                .ctx = d});
     static const struct {
         const char *methods;
         const char *pattern;
         http_handler handler;
-    } routes[] = {{"POST", "/v1/messages", on_messages},
-                  {"POST", "/v1/chat/completions", on_chat},
-                  {"GET", "/v1/models", on_models}};
+    } routes[] = {{"POST", "/v1/messages", door_on_messages},
+                  {"POST", "/v1/chat/completions", door_on_chat},
+                  {"GET", "/v1/models", door_on_models}};
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         http_server_route(d->http, &(struct http_route){.methods = routes[i].methods,
                                                         .pattern = routes[i].pattern,

@@ -6,14 +6,17 @@
 #include "base/buf.h"
 #include "front/account/account.h"
 #include "front/code/code.h"
+#include "front/code/purse.h"
 #include "front/code/request.h"
 #include "front/sandbox/exec.h"
 #include "front/store/artifacts.h"
+#include "wire/changes.h"
 #include "wire/coder.h"
 
 enum { CODE_CLONE_S = 180 };
 
-#define CODE_DIFF_NAME "changes.diff"
+#define CODE_DIFF_NAME  "changes.diff"
+#define CODE_FILES_NAME "changes.files"
 
 enum code_state {
     CODE_HOLDING,    /* what it may cost is being set aside */
@@ -37,13 +40,12 @@ struct code_job {
     enum code_state state;
     struct job *job;
     struct code_request ask;
-    struct code_terms terms;
+    struct code_resolved resolved;
     json_t *grants;
     char owner[ID_SIZE];
     bool sees_all;
     struct account_hold *hold;
-    uint64_t max_tokens;         /* of its model, by what its key has left; 0: no limit */
-    bool on_account;             /* what it may cost is what its key has left */
+    struct code_purse *purse;    /* for the calls of its model; NULL: it makes none (yet) */
     struct network_spent before; /* what the sandbox had used when it began */
     struct network_spent spent;  /* what this job has, once the agent has ended */
     char sandbox_id[ID_SIZE];    /* "": there is none */
@@ -58,12 +60,21 @@ struct code_job {
     size_t told;       /* events of this turn */
     int64_t cloning_ms;
     struct coder_reader *reader;
-    json_t *last;                 /* the agent's last event */
-    struct buf said;              /* the commit; then the diff */
-    struct artifact_writer *diff; /* all of it; NULL: it is not kept */
+    json_t *last;                  /* the agent's last event */
+    struct buf said;               /* the commit; then the diff */
+    struct artifact_writer *diff;  /* all of it; NULL: it is not kept */
+    struct artifact_writer *files; /* the changed files, if they were asked for */
+    struct exec *base;             /* whose output is what was there before; or NULL */
+    struct exec_input *feed;       /* hands that to what collects the changes */
+    uint64_t fed;
+    bool base_is_lost; /* it could not be read */
+    struct changes_reader changes;
+    struct changes_end end; /* once the last record has come */
+    json_t *left_out;       /* [{path, why}...]: what is not in the changes; or NULL */
     bool collected;
     bool borrowed;  /* the sandbox was there before, and stays */
     struct err err; /* why it ended early; code 0: it did not */
+    bool held_up;   /* other calls of its key hold what it needs: it has not begun */
     bool cancelled;
 };
 
@@ -81,13 +92,18 @@ struct sandbox *code_place(const struct code_job *c);
 /* Makes a new one, or takes the one that the request names. */
 int code_place_make(struct code_job *c, sandbox_made on_made, struct err *err);
 int code_place_use(struct code_job *c, struct err *err);
+/* The job's key pays for what the sandbox asks a model from now on. */
+void code_place_pay(struct code_job *c);
 /* What the sandbox may reach while the agent works, and when the job is over. */
 int code_place_policy(const struct code_job *c, bool working, struct egress_policy *ret,
                       struct err *err);
 
 /* --- record.c --- */
 
-/* Counts what the sandbox has used by now. */
+/* Counts the calls of models that have ended. The end of the last one may not have been told yet:
+ * what it may cost at most is not counted before that is sure. */
+void code_record_ended(struct code_job *c);
+/* Counts what the sandbox has used, with calls that are under way at the worst. */
 void code_record_spent(struct code_job *c);
 /* Settles the account and ends the job: the last that is done with it. */
 void code_record_end(struct code_job *c);

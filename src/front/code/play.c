@@ -8,7 +8,7 @@
 enum { TEXT_BYTES = 8 << 20 };
 
 /* The text of a message: a string, or the text blocks of a list. */
-static void add_text(const json_t *content, struct buf *out) {
+static void play_add_text(const json_t *content, struct buf *out) {
     size_t i;
     const json_t *block;
     if (json_is_string(content))
@@ -26,7 +26,7 @@ static bool has_role(const json_t *message, const char *role) {
 }
 
 /* A result is an object where it is one, else a text. */
-static json_t *result_of(const struct buf *text) {
+static json_t *play_result_of(const struct buf *text) {
     json_t *j = NULL;
     const char *data = text->data ? text->data : "";
     if (json_parse(data, text->len, "result", &j, NULL) == 0 && json_is_object(j))
@@ -46,12 +46,12 @@ void play_answer(const json_t *script, const json_t *messages, struct buf *out) 
     json_array_foreach(messages, i, m) {
         _cleanup_(buf) struct buf text;
         buf_init(&text, TEXT_BYTES);
-        add_text(json_object_get(m, "content"), &text);
+        play_add_text(json_object_get(m, "content"), &text);
         answers += has_role(m, "assistant");
         if (has_role(m, "user") && first.len == 0)
             (void)buf_add(&first, text.data, text.len);
         else if (has_role(m, "user"))
-            (void)json_array_append_new(results, result_of(&text));
+            (void)json_array_append_new(results, play_result_of(&text));
     }
     struct script_scope scope = {
         .script = script, .user = first.data ? first.data : "", .results = results};

@@ -30,8 +30,8 @@ json_t *code_route_private(const struct secrets *secrets, const struct door *doo
     return list;
 }
 
-static void add_header(struct egress_route *r, const char *name, const char *before,
-                       const char *value) {
+static void code_route_add_header(struct egress_route *r, const char *name, const char *before,
+                                  const char *value) {
     if (value)
         r->headers[r->nheaders++] = (struct egress_header){
             .name = xstrdup(name), .value = xasprintf("%s%s", before, value)};
@@ -55,21 +55,22 @@ int code_route_model(const struct secrets *secrets, const struct door *door,
     if (model->provider == MODEL_DEMO && !door)
         return err_set(err, ERR_UNSUPPORTED, "the demo model is not served here");
     struct egress_route r = {.name = xstrdup("model"),
+                             .private = true,
                              .api = dialect == CODER_DIALECT_OPENAI ? EGRESS_API_OPENAI
                                                                     : EGRESS_API_ANTHROPIC};
     sandbox_strv_add(&r.models, model->id);
     if (model->provider == MODEL_DEMO) {
         r.url = xstrdup(door_url(door));
-        add_header(&r, "x-api-key", "", door_token(door));
+        code_route_add_header(&r, "x-api-key", "", door_token(door));
     } else if (dialect == CODER_DIALECT_ANTHROPIC) {
         r.url = base_url(v[SECRET_ANTHROPIC_BASE_URL], "https://api.anthropic.com");
-        add_header(&r, "x-api-key", "", v[SECRET_ANTHROPIC_API_KEY]);
-        add_header(&r, "authorization", "Bearer ", v[SECRET_ANTHROPIC_AUTH_TOKEN]);
+        code_route_add_header(&r, "x-api-key", "", v[SECRET_ANTHROPIC_API_KEY]);
+        code_route_add_header(&r, "authorization", "Bearer ", v[SECRET_ANTHROPIC_AUTH_TOKEN]);
     } else {
         r.url = base_url(v[SECRET_OPENAI_BASE_URL], "https://api.openai.com");
-        add_header(&r, "authorization", "Bearer ", v[SECRET_OPENAI_API_KEY]);
-        add_header(&r, "openai-organization", "", v[SECRET_OPENAI_ORG_ID]);
-        add_header(&r, "openai-project", "", v[SECRET_OPENAI_PROJECT_ID]);
+        code_route_add_header(&r, "authorization", "Bearer ", v[SECRET_OPENAI_API_KEY]);
+        code_route_add_header(&r, "openai-organization", "", v[SECRET_OPENAI_ORG_ID]);
+        code_route_add_header(&r, "openai-project", "", v[SECRET_OPENAI_PROJECT_ID]);
     }
     *ret = r;
     return 0;
@@ -121,9 +122,10 @@ int code_route_repo(const char *name, const char *repo, const struct egress_rout
         return err_set(err, ERR_FORBIDDEN,
                        "\"credential\": the route \"%s\" does not lead to this repository",
                        granted->name);
-    struct egress_route r = {.name = xstrdup(name), .url = xstrdup(repo)};
+    struct egress_route r = {
+        .name = xstrdup(name), .url = xstrdup(repo), .private = granted && granted->private};
     for (size_t i = 0; granted && i < granted->nheaders; i++)
-        add_header(&r, granted->headers[i].name, "", granted->headers[i].value);
+        code_route_add_header(&r, granted->headers[i].name, "", granted->headers[i].value);
     /* What git asks for when it fetches; to push it would ask for others. */
     sandbox_strv_add(&r.methods, "GET");
     sandbox_strv_add(&r.methods, "POST");

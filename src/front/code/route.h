@@ -4,8 +4,8 @@
 
 #include "base/err.h"
 #include "front/code/definition.h"
+#include "front/common/secrets.h"
 #include "front/model/model.h"
-#include "front/secrets.h"
 #include "wire/egress.h"
 
 struct door;

@@ -8,55 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REF_BYTES = 250, GIT_S = 30, SAID_BYTES = 300 };
-
-/* The memory of what was there lies outside the work folder. */
-#define HOME_OF_BASE "/home/cay/.cay"
-#define BASE         HOME_OF_BASE "/base"
+enum { REF_BYTES = 250, CHANGES_S = 120, SAID_BYTES = 300 };
 
 /* Nothing but what stands here: no settings of the machine or of the guest's home, no hooks, no
- * helpers, no filters. Comparing a file line by line takes some twenty times its length: long ones
- * are compared as bytes. */
+ * helpers, no filters. */
 #define GIT                                                                                        \
     "command -v git >/dev/null || { echo 'there is no git in this sandbox' >&2; exit 69; }\n"      \
     "export GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_TERMINAL_PROMPT=0 "              \
     "GIT_ASKPASS=/bin/false LC_ALL=C\n"                                                            \
     "g() { git -c core.hooksPath=/dev/null -c core.autocrlf=false -c core.fsmonitor=false "        \
     "-c core.attributesFile=/dev/null -c core.excludesFile=/dev/null -c gc.auto=0 "                \
-    "-c maintenance.auto=false -c core.bigFileThreshold=4m -c core.compression=1 -c "              \
-    "advice.addEmbeddedRepo=false -c "                                                             \
-    "user.name=cay "                                                                               \
-    "-c user.email=cay@localhost \"$@\"; }\n"
+    "-c maintenance.auto=false -c user.name=cay -c user.email=cay@localhost \"$@\"; }\n"
 
 /* Files are what the repository holds, byte by byte: what its attributes ask for (other ends of
  * lines, other encodings, filters) would make a diff that does not apply elsewhere. */
 #define RAW_FILES                                                                                  \
     "mkdir -p \"$GIT_DIR/info\" && "                                                               \
     "echo '* -text -filter -ident -working-tree-encoding !diff' >\"$GIT_DIR/info/attributes\"\n"
-
-/* What was there, as a tree. Nobody asked for it where the folder was empty: git knows the name of
- * the empty tree. */
-#define TREE  BASE "/cay-tree"
-#define EMPTY "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-
-#define OPEN                                                                                       \
-    "export GIT_DIR=" BASE " GIT_WORK_TREE=" CODE_DIR "\n"                                         \
-    "mkdir -p " HOME_OF_BASE "; [ -d " BASE " ] || g init -q --template= || exit\n" RAW_FILES
-
-/* Of a repository what it ignores is left out. */
-#define ADD "force=-f; [ -e " BASE "/is-repo ] && force=; g add -A $force . || exit\n"
-
-static json_t *command(const char *script, const struct code_tree *t, int64_t timeout_s) {
-    json_t *env = json_object();
-    if (t->repo) {
-        (void)json_object_set_new(env, "REPO", json_string(t->repo));
-        (void)json_object_set_new(env, "REF", json_string(t->ref ? t->ref : "HEAD"));
-        (void)json_object_set_new(
-            env, "FROM", json_sprintf("http://127.0.0.1:%d/_/%s", SANDBOX_EGRESS_PORT, t->route));
-    }
-    return json_pack("{s:s,s:s,s:o,s:I}", "command", script, "cwd", CODE_DIR, "env", env,
-                     "timeout_s", (json_int_t)timeout_s);
-}
 
 bool code_tree_is_ref(const char *ref) {
     static const char letters[] =
@@ -69,7 +37,7 @@ bool code_tree_is_ref(const char *ref) {
 
 /* A fetch of one tip. Submodules are left alone, and redirects are not followed: the route leads to
  * this repository and nowhere else. The last line is the commit. */
-json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s) {
+void code_tree_clone(const struct code_tree *t, int64_t timeout_s, struct exec_request *ret) {
     static const char script[] =
         GIT "export GIT_DIR=" CODE_DIR "/.git GIT_WORK_TREE=" CODE_DIR "\n"
             "g -c init.defaultBranch=main init -q --template= || exit\n" RAW_FILES
@@ -80,10 +48,13 @@ json_t *code_tree_clone(const struct code_tree *t, int64_t timeout_s) {
             "g config remote.origin.url \"$REPO\"\n"
             "g -c submodule.recurse=false checkout -q -B main FETCH_HEAD -- || exit\n"
             "rm -f .git/FETCH_HEAD\n"
-            "mkdir -p " HOME_OF_BASE " && cp -r .git " BASE " && : >" BASE
-            "/is-repo && g rev-parse HEAD^{tree} >" TREE " || exit\n"
             "g rev-parse HEAD\n";
-    return command(script, t, timeout_s);
+    *ret = (struct exec_request){.command = script, .cwd = CODE_DIR, .timeout_s = timeout_s};
+    exec_request_add_env(ret, "REPO", t->repo);
+    exec_request_add_env(ret, "REF", t->ref ? t->ref : "HEAD");
+    _cleanup_(free) char *from =
+        xasprintf("http://127.0.0.1:%d/_/%s", SANDBOX_EGRESS_PORT, t->route);
+    exec_request_add_env(ret, "FROM", from);
 }
 
 int code_tree_failure(const char *repo, const char *said, struct err *err) {
@@ -131,22 +102,24 @@ int code_tree_failure(const char *repo, const char *said, struct err *err) {
     return err_set(err, ERR_UPSTREAM, "%s cannot be cloned: %s", repo, tail);
 }
 
-json_t *code_tree_remember(void) {
-    static const char script[] =
-        GIT OPEN "echo none >" TREE "\n" ADD "t=$(g write-tree) && echo \"$t\" >" TREE "\n";
-    return command(script, &(struct code_tree){0}, GIT_S);
+static void code_tree_call_tool(const char *what, struct exec_request *ret) {
+    *ret = (struct exec_request){.timeout_s = CHANGES_S};
+    sandbox_strv_add(&ret->argv, CODE_TOOL);
+    sandbox_strv_add(&ret->argv, what);
+    sandbox_strv_add(&ret->argv, CODE_DIR);
 }
 
-/* Renames, new and deleted files, modes and binary ones: what `git apply` takes. One byte more
- * than is kept says that there is more. */
-json_t *code_tree_diff(void) {
-    static const char script[] =
-        GIT OPEN "t=$(cat " TREE " 2>/dev/null) || t=" EMPTY "\n"
-                 "[ \"$t\" != none ] && g cat-file -e \"$t\" || exit\n" ADD
-                 "g diff --cached --binary --no-color --no-ext-diff --no-textconv "
-                 "--src-prefix=a/ --dst-prefix=b/ -M \"$t\" | head -c $MOST\n";
-    json_t *body = command(script, &(struct code_tree){0}, GIT_S);
-    (void)json_object_set_new(json_object_get(body, "env"), "MOST",
-                              json_sprintf("%d", CODE_KEPT_BYTES + 1));
-    return body;
+void code_tree_remember(struct exec_request *ret) {
+    code_tree_call_tool("remember", ret);
+}
+
+void code_tree_changes(const struct code_changes *what, struct exec_request *ret) {
+    code_tree_call_tool("changes", ret);
+    ret->in.open = !what->is_new;
+    if (what->is_new)
+        sandbox_strv_add(&ret->argv, "--new");
+    if (what->ignore)
+        sandbox_strv_add(&ret->argv, "--ignore");
+    if (what->contents)
+        sandbox_strv_add(&ret->argv, "--contents");
 }

@@ -56,15 +56,71 @@ static bool take_key(const struct taking *t, const char *key) {
     return true;
 }
 
-static bool is_number(const struct setting *table, size_t n, const char *key) {
+static bool config_change_is_number(const struct setting *table, size_t n, const char *key) {
     for (size_t i = 0; i < n; i++)
         if (strcmp(table[i].key, key) == 0)
             return true;
     return false;
 }
 
-static char *shown(const json_t *v) {
-    char *text = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+#define HIDDEN "(hidden)"
+
+/* "${NAME}", also after one word: it names a secret and holds none. */
+static bool is_reference(const char *text) {
+    size_t word = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz");
+    const char *at = word > 0 && text[word] == ' ' ? text + word + 1 : text;
+    const char *end = strncmp(at, "${", 2) == 0 ? strchr(at, '}') : NULL;
+    return end && !end[1];
+}
+
+/* A URL without user and query; NULL: there is nothing to hide in the text. */
+static char *hide_in_url(const char *text) {
+    const char *host = strstr(text, "://");
+    if (!host)
+        return NULL;
+    host += 3;
+    size_t authority = strcspn(host, "/?#");
+    const char *user = memrchr(host, '@', authority);
+    const char *query = strchr(host, '?');
+    if (!user && !query)
+        return NULL;
+    int scheme = (int)(host - text);
+    const char *rest = user ? user : host;
+    int len = (int)(query && query > rest ? (size_t)(query - rest) : strlen(rest));
+    return xasprintf("%.*s%s%.*s%s", scheme, text, user ? HIDDEN : "", len, rest,
+                     query ? "?" HIDDEN : "");
+}
+
+static json_t *hide_in(const json_t *v, bool headers) {
+    size_t i;
+    const char *key;
+    json_t *item;
+    if (json_is_string(v)) {
+        const char *text = json_string_value(v);
+        if (headers && !is_reference(text))
+            return json_string(HIDDEN);
+        _cleanup_(free) char *safe = hide_in_url(text);
+        return json_text(safe ? safe : text);
+    }
+    if (!json_is_object(v) && !json_is_array(v))
+        return json_incref((json_t *)(uintptr_t)v);
+    json_t *copy = json_is_object(v) ? json_object() : json_array();
+    json_array_foreach(v, i, item) {
+        (void)json_array_append_new(copy, hide_in(item, headers));
+    }
+    json_object_foreach((json_t *)(uintptr_t)v, key, item) {
+        (void)json_object_set_new(copy, key, hide_in(item, headers || strcmp(key, "headers") == 0));
+    }
+    return copy;
+}
+
+json_t *config_hide_secrets(const json_t *value) {
+    return value ? hide_in(value, false) : NULL;
+}
+
+static char *config_change_shown(const json_t *v) {
+    _cleanup_(json) json_t *safe = config_hide_secrets(v);
+    char *text = safe ? json_dumps(safe, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     char *copy = xstrdup(text ? text : "its default");
     free(text);
     return copy;
@@ -89,8 +145,8 @@ static void take_key_if_changed(const struct taking *t, const char *prefix, cons
     if (!applied)
         keep_key(t->tree, prefix, key, from);
     _cleanup_(free) char *name = xasprintf("%s%s%s", prefix ? prefix : "", prefix ? "." : "", key);
-    _cleanup_(free) char *before = shown(from);
-    _cleanup_(free) char *after = shown(to);
+    _cleanup_(free) char *before = config_change_shown(from);
+    _cleanup_(free) char *after = config_change_shown(to);
     t->on_change(t->ctx, name, before, after, applied);
 }
 
@@ -101,11 +157,11 @@ static void take_section(const struct taking *t, const char *section, const stru
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)from, key, v) {
-        if (!is_number(table, n, key))
+        if (!config_change_is_number(table, n, key))
             take_key_if_changed(t, section, key, v, json_object_get(to, key));
     }
     json_object_foreach((json_t *)(uintptr_t)to, key, v) {
-        if (!is_number(table, n, key) && !json_object_get(from, key))
+        if (!config_change_is_number(table, n, key) && !json_object_get(from, key))
             take_key_if_changed(t, section, key, NULL, v);
     }
 }

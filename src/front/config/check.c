@@ -10,16 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_MAX_BYTES = 1 << 20 };
-
 /* --- lines: the reader of JSON does not keep them --- */
 
-static const char *skip_space(const char *p) {
+static const char *config_check_skip_space(const char *p) {
     return p + strspn(p, " \t\r\n");
 }
 
 /* p is at a quotation mark; returns what is behind the closing one. */
-static const char *skip_string(const char *p) {
+static const char *config_check_skip_string(const char *p) {
     for (p++; *p && *p != '"'; p++)
         if (*p == '\\' && p[1])
             p++;
@@ -30,7 +28,7 @@ static const char *skip_value(const char *p) {
     size_t depth = 0;
     do {
         if (*p == '"') {
-            p = skip_string(p);
+            p = config_check_skip_string(p);
         } else {
             depth += *p == '{' || *p == '[';
             depth -= depth > 0 && (*p == '}' || *p == ']');
@@ -43,16 +41,17 @@ static const char *skip_value(const char *p) {
 /* p is at an object. The key's place, and that of its value. */
 static const char *find_key(const char *p, const char *key, const char **ret_value) {
     size_t n = strlen(key);
-    p = skip_space(p);
+    p = config_check_skip_space(p);
     if (*p != '{')
         return NULL;
-    for (p = skip_space(p + 1); *p == '"'; p = skip_space(p + (*p == ','))) {
+    for (p = config_check_skip_space(p + 1); *p == '"';
+         p = config_check_skip_space(p + (*p == ','))) {
         const char *name = p;
-        p = skip_space(skip_string(p));
-        *ret_value = skip_space(p + (*p == ':'));
+        p = config_check_skip_space(config_check_skip_string(p));
+        *ret_value = config_check_skip_space(p + (*p == ':'));
         if (strncmp(name + 1, key, n) == 0 && name[n + 1] == '"')
             return name;
-        p = skip_space(skip_value(*ret_value));
+        p = config_check_skip_space(skip_value(*ret_value));
     }
     return NULL;
 }
@@ -79,7 +78,8 @@ struct check {
     void *ctx;
 };
 
-static void tell(struct check *c, const char *section, const char *key, const char *message) {
+static void config_check_tell(struct check *c, const char *section, const char *key,
+                              const char *message) {
     _cleanup_(free) char *name = section && key   ? xasprintf("%s.%s", section, key)
                                  : section || key ? xstrdup(section ? section : key)
                                                   : NULL;
@@ -121,7 +121,7 @@ static void check_values(struct check *c, const char *section, const json_t *val
             if (!cause && is_cause(section, left, key, err.message))
                 cause = key;
         }
-        tell(c, section, cause, err.message);
+        config_check_tell(c, section, cause, err.message);
         if (!cause)
             return;
         _cleanup_(free) char *name = xstrdup(cause);
@@ -154,18 +154,10 @@ static void check_tree(struct check *c, const json_t *root) {
     check_values(c, NULL, rest);
 }
 
-static int read_text(const char *path, struct buf *text, struct err *err) {
-    buf_init(text, FILE_MAX_BYTES);
-    int rc = fd_read_file(AT_FDCWD, path, text, err);
-    if (rc == 0 && !text->data)
-        (void)buf_add(text, "", 0);
-    return rc;
-}
-
 int config_check(const char *path, void (*on_mistake)(void *ctx, const struct config_mistake *m),
                  void *ctx, struct err *err) {
     _cleanup_(buf) struct buf text;
-    int rc = read_text(path, &text, err);
+    int rc = config_read_text(path, &text, err);
     if (rc < 0)
         return rc;
     struct check c = {.text = text.data ? text.data : "", .on_mistake = on_mistake, .ctx = ctx};
@@ -214,7 +206,8 @@ static void show_other(const struct show *s, const char *section, const char *ke
                        const json_t *value) {
     _cleanup_(free) char *name = section ? xasprintf("%s.%s", section, key) : xstrdup(key);
     _cleanup_(free) char *source = source_of(s, section, key);
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    _cleanup_(json) json_t *safe = config_hide_secrets(value);
+    char *text = json_dumps(safe, JSON_COMPACT | JSON_ENCODE_ANY);
     s->on_value(s->ctx, &(struct config_value){.key = name, .value = text, .source = source});
     free(text);
 }
@@ -253,7 +246,7 @@ int config_show(struct config *c, const char *path,
                 void (*on_value)(void *ctx, const struct config_value *v), void *ctx,
                 struct err *err) {
     _cleanup_(buf) struct buf text = {0};
-    int rc = path ? read_text(path, &text, err) : 0;
+    int rc = path ? config_read_text(path, &text, err) : 0;
     if (rc < 0)
         return rc;
     struct show s = {

@@ -7,7 +7,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "front/caller.h"
+#include "front/common/caller.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,7 +61,7 @@ void config_finish(struct config *c) {
     *c = (struct config){0};
 }
 
-static void add(char ***list, size_t *n, const char *text) {
+static void config_add(char ***list, size_t *n, const char *text) {
     *list = xrealloc(*list, (*n + 1) * sizeof(**list));
     (*list)[(*n)++] = xstrdup(text);
 }
@@ -104,7 +104,7 @@ int config_add_listen(struct config *c, const char *address, struct err *err) {
     int rc = check_address(address, err);
     if (rc < 0)
         return rc;
-    add(&c->listen, &c->nlisten, address);
+    config_add(&c->listen, &c->nlisten, address);
     return 0;
 }
 
@@ -119,7 +119,7 @@ static int read_strings(const json_t *root, const char *key, char ***list, size_
         const char *text = json_string_value(item);
         if (!text || strlen(text) != json_string_length(item))
             return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings", key);
-        add(list, n, text);
+        config_add(list, n, text);
     }
     return 0;
 }
@@ -156,7 +156,7 @@ static size_t limits_table(struct config *c, struct setting out[SETTINGS_MAX]) {
     return ARRAY_LEN(table) + runner_config_table(&c->runner, out + ARRAY_LEN(table));
 }
 
-static int read_limits(struct config *c, const json_t *obj, struct err *err) {
+static int config_read_limits(struct config *c, const json_t *obj, struct err *err) {
     struct setting table[SETTINGS_MAX];
     size_t n = limits_table(c, table);
     int rc = obj ? settings_check_keys(table, n, NULL, obj, "\"limits\"", err) : 0;
@@ -264,7 +264,7 @@ int config_read_tree(struct config *c, const json_t *root, struct err *err) {
     if (rc == 0 && level && !log_level_parse(level, &c->log_level))
         rc = err_set(err, ERR_BAD_REQUEST, "\"log_level\" must be debug, info, warn, error or off");
     if (rc == 0)
-        rc = read_limits(c, json_object_get(root, "limits"), err);
+        rc = config_read_limits(c, json_object_get(root, "limits"), err);
     if (rc == 0)
         rc = sandbox_settings_read(&c->sandboxes, json_object_get(root, "sandboxes"), err);
     if (rc == 0)
@@ -279,12 +279,47 @@ int config_read_tree(struct config *c, const json_t *root, struct err *err) {
     return rc;
 }
 
+static const char *config_if_readable(const char *path) {
+    return faccessat(AT_FDCWD, path, R_OK, 0) == 0 ? path : NULL;
+}
+
+const char *config_machine_file(void) {
+    return config_if_readable("/etc/cay/cay.json");
+}
+
 const char *config_usual_file(void) {
-    static const char *const usual[] = {"cay.json", "/etc/cay/cay.json"};
-    for (size_t i = 0; i < ARRAY_LEN(usual); i++)
-        if (faccessat(AT_FDCWD, usual[i], R_OK, 0) == 0)
-            return usual[i];
-    return NULL;
+    const char *here = config_if_readable("cay.json");
+    return here ? here : config_machine_file();
+}
+
+/* Settings are explained where they are made; JSON has no way to do that. */
+static void config_blank_comments(char *text, size_t len) {
+    bool in_string = false;
+    for (size_t i = 0; i < len; i++) {
+        if (in_string && text[i] == '\\') {
+            i++;
+        } else if (text[i] == '"') {
+            in_string = !in_string;
+        } else if (text[i] == '\n') {
+            in_string = false; /* not closed: the parser says so, with its line */
+        } else if (!in_string &&
+                   (text[i] == '#' || (text[i] == '/' && i + 1 < len && text[i + 1] == '/'))) {
+            while (i < len && text[i] != '\n')
+                text[i++] = ' ';
+        }
+    }
+}
+
+int config_read_text(const char *path, struct buf *ret_text, struct err *err) {
+    buf_init(ret_text, CONFIG_MAX_BYTES);
+    int rc = fd_read_file(AT_FDCWD, path, ret_text, err);
+    if (rc < 0)
+        return rc;
+    if (!ret_text->data)
+        (void)buf_add(ret_text, "", 0);
+    if (ret_text->data)
+        config_blank_comments(ret_text->data, ret_text->len);
+    return 0;
 }
 
 int config_load(struct config *c, const char *path, struct err *err) {
@@ -293,12 +328,11 @@ int config_load(struct config *c, const char *path, struct err *err) {
     if (!path)
         return 0;
     _cleanup_(buf) struct buf text;
-    buf_init(&text, CONFIG_MAX_BYTES);
-    int rc = fd_read_file(AT_FDCWD, path, &text, err);
+    int rc = config_read_text(path, &text, err);
     if (rc < 0)
         return rc;
     _cleanup_(json) json_t *root = NULL;
-    rc = json_parse(text.data ? text.data : "", text.len, path, &root, err);
+    rc = json_parse_private(text.data, text.len, path, &root, err);
     if (rc == 0) {
         rc = config_read_tree(c, root, err);
         if (rc < 0)
@@ -313,7 +347,7 @@ int config_load(struct config *c, const char *path, struct err *err) {
 
 void config_defaults(struct config *c) {
     if (c->nlisten == 0)
-        add(&c->listen, &c->nlisten, "127.0.0.1:8787");
+        config_add(&c->listen, &c->nlisten, "127.0.0.1:8787");
     if (c->data_dir)
         return;
     /* Root's own folders are closed to the user that the server changes to. */

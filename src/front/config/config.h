@@ -2,14 +2,15 @@
 /* The operator's settings: cay.json, then the command line over it. Unknown keys are errors that
  * name the file and the key, so that a misspelt limit is not silently the default. */
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "front/agent/limits.h"
+#include "front/common/setting.h"
 #include "front/execute/settings.h"
 #include "front/http/server.h"
 #include "front/run/runner.h"
 #include "front/sandbox/settings.h"
-#include "front/setting.h"
 #include "front/store/settings.h"
 #include "front/task/settings.h"
 
@@ -58,8 +59,13 @@ void config_init(struct config *c);
 void config_finish(struct config *c);
 /* The file that is read when none is named: ./cay.json, then /etc/cay/cay.json, or NULL. */
 const char *config_usual_file(void);
+/* Without the one of this folder: /etc/cay/cay.json, or NULL. */
+const char *config_machine_file(void);
 /* path NULL: the usual one, if there is any. */
 int config_load(struct config *c, const char *path, struct err *err);
+/* The text of the file, with every comment (from // or # to the end of its line, outside of
+ * strings) made blank, so that places in it stay right. It is never NULL. */
+int config_read_text(const char *path, struct buf *ret_text, struct err *err);
 /* What an object says, over what is set already. */
 int config_read_tree(struct config *c, const json_t *root, struct err *err);
 /* The names of all settings; the numbers in sections are below. */
@@ -71,6 +77,9 @@ size_t config_table(struct config *c, size_t section, const char **ret_name,
 int config_add_listen(struct config *c, const char *address, struct err *err);
 /* Fills what nothing has set. */
 void config_defaults(struct config *c);
+/* What may be shown of a setting: a copy without the values of header fields, but for references
+ * such as "Bearer ${NAME}", and without user and query of a URL. NULL for NULL. */
+json_t *config_hide_secrets(const json_t *value);
 /* Takes over from `next`, which has been read since, what can change while the server runs, and
  * tells of everything that differs: applied, or not before a restart. */
 void config_take_over(struct config *now, struct config *next,

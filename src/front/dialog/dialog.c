@@ -4,7 +4,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/sm.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static const struct sm machine = {"dialog", states, ARRAY_LEN(states)};
 struct dialog {
     struct dialog_options opt;
     enum dialog_state state;
-    struct later next;         /* advance(), or tell_end() */
+    struct later next;         /* dialog_advance(), or dialog_tell_end() */
     uv_timer_t timer;          /* of the budget; its closing frees the dialog */
     json_t *specs;             /* of the tools, as the model reads them */
     struct account_hold *hold; /* of the stream that runs, or is about to */
@@ -48,25 +48,25 @@ struct dialog {
     struct dialog_end end;
 };
 
-static void advance(void *ctx);
+static void dialog_advance(void *ctx);
 
 static bool dialog_move(struct dialog *d, enum dialog_state to) {
     d->state = sm_next(&machine, d->state, to);
     return d->state == to;
 }
 
-/* No view is called any more but by tell_end(). */
-static bool is_over(const struct dialog *d) {
+/* No view is called any more but by dialog_tell_end(). */
+static bool dialog_is_over(const struct dialog *d) {
     return d->state == ENDING || d->state == OVER;
 }
 
-static void go_on(struct dialog *d) {
-    later_post(d->opt.later, &d->next, advance, d);
+static void dialog_go_on(struct dialog *d) {
+    later_post(d->opt.later, &d->next, dialog_advance, d);
 }
 
 /* --- the end --- */
 
-static void tell_end(void *ctx) {
+static void dialog_tell_end(void *ctx) {
     struct dialog *d = ctx;
     (void)dialog_move(d, OVER);
     if (d->opt.view->on_end)
@@ -98,19 +98,34 @@ static void stop_work(struct dialog *d) {
 
 /* why may be NULL. */
 static void end_dialog(struct dialog *d, enum dialog_outcome outcome, const struct err *why) {
-    if (is_over(d))
+    if (dialog_is_over(d))
         return;
     stop_work(d);
     (void)dialog_move(d, ENDING);
     d->end.outcome = outcome;
     if (why)
         d->end.error = *why;
-    later_post(d->opt.later, &d->next, tell_end, d);
+    later_post(d->opt.later, &d->next, dialog_tell_end, d);
 }
 
-static void on_wall(uv_timer_t *timer) {
+/* The money is there, but set aside for others. */
+static void end_held_up(struct dialog *d, const struct err *why) {
+    d->end.held_up = true;
+    d->end.retry_after_s = 1;
+    end_dialog(d, DIALOG_FAILED, why);
+}
+
+static void dialog_on_wall(uv_timer_t *timer) {
     struct dialog *d = timer->data;
     struct err err;
+    if (d->state == ASKING) {
+        (void)err_set(&err, ERR_RATE,
+                      "other calls of this key hold the money or tokens that this one needs, and "
+                      "did not give them back within %lld ms: try again later",
+                      (long long)d->opt.budget.wall_ms);
+        end_held_up(d, &err);
+        return;
+    }
     (void)err_set(&err, ERR_TIMEOUT, "the turn took longer than %lld ms (budget wall_ms)",
                   (long long)d->opt.budget.wall_ms);
     end_dialog(d, DIALOG_BUDGET, &err);
@@ -142,65 +157,65 @@ static void check_cost(struct dialog *d) {
 
 /* --- what the model says --- */
 
-static void on_text_start(void *ctx) {
+static void dialog_on_text_start(void *ctx) {
     const struct dialog *d = ctx;
     if (d->opt.view->on_text_start)
         d->opt.view->on_text_start(d->opt.ctx);
 }
 
-static void on_text_delta(void *ctx, const char *text, size_t len) {
+static void dialog_on_text_delta(void *ctx, const char *text, size_t len) {
     struct dialog *d = ctx;
     if (d->opt.view->on_text_delta)
         d->opt.view->on_text_delta(d->opt.ctx, text, len);
     check_cost(d);
 }
 
-static void on_text_end(void *ctx) {
+static void dialog_on_text_end(void *ctx) {
     const struct dialog *d = ctx;
     if (d->opt.view->on_text_end)
         d->opt.view->on_text_end(d->opt.ctx);
 }
 
-static void on_reasoning_start(void *ctx) {
+static void dialog_on_reasoning_start(void *ctx) {
     const struct dialog *d = ctx;
     if (d->opt.view->on_reasoning_start)
         d->opt.view->on_reasoning_start(d->opt.ctx);
 }
 
-static void on_reasoning_delta(void *ctx, const char *text, size_t len) {
+static void dialog_on_reasoning_delta(void *ctx, const char *text, size_t len) {
     struct dialog *d = ctx;
     if (d->opt.view->on_reasoning_delta)
         d->opt.view->on_reasoning_delta(d->opt.ctx, text, len);
     check_cost(d);
 }
 
-static void on_reasoning_end(void *ctx) {
+static void dialog_on_reasoning_end(void *ctx) {
     const struct dialog *d = ctx;
     if (d->opt.view->on_reasoning_end)
         d->opt.view->on_reasoning_end(d->opt.ctx);
 }
 
-static void on_tool_start(void *ctx, const char *id, const char *name) {
+static void dialog_on_tool_start(void *ctx, const char *id, const char *name) {
     const struct dialog *d = ctx;
     if (d->opt.view->on_tool_start)
         d->opt.view->on_tool_start(d->opt.ctx, id, name);
 }
 
-static void on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
+static void dialog_on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
     struct dialog *d = ctx;
     if (d->opt.view->on_tool_delta)
         d->opt.view->on_tool_delta(d->opt.ctx, id, json, len);
     check_cost(d);
 }
 
-static void on_tool_end(void *ctx, const char *id, const char *name, const json_t *input,
-                        const char *error) {
+static void dialog_on_tool_end(void *ctx, const char *id, const char *name, const json_t *input,
+                               const char *error) {
     const struct dialog *d = ctx;
     if (d->opt.view->on_tool_input)
         d->opt.view->on_tool_input(d->opt.ctx, id, name, input, error);
 }
 
-static void on_usage(void *ctx, const struct model_usage *usage) {
+static void dialog_on_usage(void *ctx, const struct model_usage *usage) {
     struct dialog *d = ctx;
     d->usage = *usage;
     check_cost(d);
@@ -224,6 +239,22 @@ static struct model_budget budget_of(const struct dialog *d) {
                                  .max_cost_nusd = d->opt.budget.cost_nusd};
 }
 
+int dialog_http_status(const struct dialog_end *end) {
+    switch (end->outcome) {
+    case DIALOG_DONE:
+    case DIALOG_STEPS:
+        return 200;
+    case DIALOG_BUDGET:
+        return end->error.code == ERR_QUOTA     ? err_http_status(ERR_QUOTA)
+               : end->error.code == ERR_TIMEOUT ? 504
+                                                : 200;
+    case DIALOG_CANCELLED:
+        return err_http_status(ERR_CANCELLED);
+    default:
+        return end->by_model ? err_http_status(ERR_UPSTREAM) : err_http_status(end->error.code);
+    }
+}
+
 /* The model came to its end without a tool call. */
 static void end_of_answer(struct dialog *d) {
     struct model_budget budget = budget_of(d);
@@ -235,6 +266,7 @@ static void end_of_answer(struct dialog *d) {
     }
     if (!d->said_something) {
         (void)err_set(&err, ERR_UPSTREAM, "the model's answer is empty");
+        d->end.by_model = true;
         end_dialog(d, DIALOG_FAILED, &err);
         return;
     }
@@ -249,10 +281,10 @@ static bool tell_answer(struct dialog *d, const struct dialog_answer *answer) {
     take_usage(d);
     if (answer->message && d->opt.view->on_answer)
         d->opt.view->on_answer(d->opt.ctx, answer);
-    return !is_over(d);
+    return !dialog_is_over(d);
 }
 
-static void on_model_done(void *ctx, enum model_stop stop, json_t *message) {
+static void dialog_on_model_done(void *ctx, enum model_stop stop, json_t *message) {
     struct dialog *d = ctx;
     const json_t *content = json_object_get(message, "content");
     d->end.stop = stop;
@@ -267,29 +299,32 @@ static void on_model_done(void *ctx, enum model_stop stop, json_t *message) {
         return;
     }
     (void)dialog_move(d, BETWEEN);
-    go_on(d);
+    dialog_go_on(d);
 }
 
-static void on_model_error(void *ctx, const struct err *err, bool retryable, json_t *partial) {
-    (void)retryable;
+static void dialog_on_model_error(void *ctx, const struct err *err, bool retryable,
+                                  json_t *partial) {
     struct dialog *d = ctx;
+    if (retryable && (err->code == ERR_RATE || err->code == ERR_UNAVAILABLE))
+        d->end.retry_after_s = MAX(((int64_t)model_retry_after_ms(d->stream) + 999) / 1000, 1);
+    d->end.by_model = true;
     if (tell_answer(d, &(struct dialog_answer){.message = partial, .usage = d->usage}))
         end_dialog(d, DIALOG_FAILED, err);
 }
 
 static const struct model_callbacks model_callbacks = {
-    .on_text_start = on_text_start,
-    .on_text_delta = on_text_delta,
-    .on_text_end = on_text_end,
-    .on_reasoning_start = on_reasoning_start,
-    .on_reasoning_delta = on_reasoning_delta,
-    .on_reasoning_end = on_reasoning_end,
-    .on_tool_start = on_tool_start,
-    .on_tool_delta = on_tool_delta,
-    .on_tool_end = on_tool_end,
-    .on_usage = on_usage,
-    .on_done = on_model_done,
-    .on_error = on_model_error,
+    .on_text_start = dialog_on_text_start,
+    .on_text_delta = dialog_on_text_delta,
+    .on_text_end = dialog_on_text_end,
+    .on_reasoning_start = dialog_on_reasoning_start,
+    .on_reasoning_delta = dialog_on_reasoning_delta,
+    .on_reasoning_end = dialog_on_reasoning_end,
+    .on_tool_start = dialog_on_tool_start,
+    .on_tool_delta = dialog_on_tool_delta,
+    .on_tool_end = dialog_on_tool_end,
+    .on_usage = dialog_on_usage,
+    .on_done = dialog_on_model_done,
+    .on_error = dialog_on_model_error,
 };
 
 /* --- tools --- */
@@ -305,7 +340,7 @@ static void finish_tool(struct dialog *d, json_t *output, const json_t *detail, 
     (void)json_array_remove(d->calls, 0);
     if (d->state != BETWEEN)
         (void)dialog_move(d, BETWEEN);
-    go_on(d);
+    dialog_go_on(d);
     if (d->opt.view->on_tool_result)
         d->opt.view->on_tool_result(
             d->opt.ctx,
@@ -316,7 +351,7 @@ static void finish_tool(struct dialog *d, json_t *output, const json_t *detail, 
                                     .failed = failed});
 }
 
-static void on_tool_done(void *ctx, const struct tool_result *result) {
+static void dialog_on_tool_done(void *ctx, const struct tool_result *result) {
     struct dialog *d = ctx;
     _cleanup_(json) json_t *output = json_incref(result->output);
     _cleanup_(json) json_t *detail = json_incref(result->detail);
@@ -339,7 +374,7 @@ static int start_tool(struct dialog *d, const json_t *call, struct err *err) {
     struct tool_request q = {.offer = offer,
                              .env = d->opt.tool_env,
                              .input = json_object_get(call, "input"),
-                             .done = on_tool_done,
+                             .done = dialog_on_tool_done,
                              .ctx = d};
     int rc = offer->tool->start(&q, &d->call, err);
     if (rc == 0)
@@ -363,7 +398,7 @@ static int64_t wanted_tokens(const struct dialog *d) {
 }
 
 /* granted: what the account leaves; 0: no limit. */
-static int start_stream(struct dialog *d, int64_t granted, struct err *err) {
+static int dialog_start_stream(struct dialog *d, int64_t granted, struct err *err) {
     int64_t wanted = wanted_tokens(d);
     struct model_request q = {.model = d->opt.model,
                               .system = d->opt.system,
@@ -377,36 +412,43 @@ static int start_stream(struct dialog *d, int64_t granted, struct err *err) {
     return model_stream(d->opt.models, &q, &model_callbacks, d, &d->stream, err);
 }
 
-static void open_stream(struct dialog *d, int64_t granted) {
+static void dialog_open_stream(struct dialog *d, int64_t granted) {
     struct err err;
-    if (start_stream(d, granted, &err) < 0)
+    if (dialog_start_stream(d, granted, &err) < 0) {
+        d->end.by_model = true;
         end_dialog(d, DIALOG_FAILED, &err);
-    else
+    } else {
         (void)dialog_move(d, STREAM);
+    }
 }
 
-static void on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
+static void dialog_on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
     struct dialog *d = ctx;
     if (err) {
         d->hold = NULL;
-        end_dialog(d, err->code == ERR_QUOTA ? DIALOG_BUDGET : DIALOG_FAILED, err);
+        if (err->code == ERR_RATE)
+            end_held_up(d, err);
+        else
+            end_dialog(d, err->code == ERR_QUOTA ? DIALOG_BUDGET : DIALOG_FAILED, err);
         return;
     }
-    open_stream(d, grant->max_tokens);
+    dialog_open_stream(d, grant->max_tokens);
 }
 
-static size_t bytes_of(const json_t *tree) {
+static size_t dialog_bytes_of(const json_t *tree) {
     size_t n = LIMIT_MODEL_REQUEST_BYTES;
     free(json_dump_text(tree, n, &n));
     return n;
 }
 
 static size_t input_bytes(const struct dialog *d) {
-    return (d->opt.system ? strlen(d->opt.system) : 0) + bytes_of(d->opt.messages) +
-           bytes_of(d->specs);
+    return (d->opt.system ? strlen(d->opt.system) : 0) + dialog_bytes_of(d->opt.messages) +
+           dialog_bytes_of(d->specs);
 }
 
-/* Before the model is asked, what that may cost at the worst is set aside. */
+/* Before the model is asked, what that may cost at the worst is set aside. A first call that has to
+ * wait for others is refused soon: its client can try again. A later one waits as long as the
+ * dialog may take, because what was done and paid before would be lost. */
 static void hold_step(struct dialog *d) {
     const struct dialog_options *o = &d->opt;
     (void)dialog_move(d, ASKING);
@@ -417,16 +459,17 @@ static void hold_step(struct dialog *d) {
                                .model = o->model,
                                .input_bytes =
                                    account_has_limits(o->accounts, o->owner) ? input_bytes(d) : 0,
-                               .max_tokens = wanted_tokens(d)},
-        on_held, d);
+                               .max_tokens = wanted_tokens(d),
+                               .wait_ms = d->meter.streams > 0 ? o->budget.wall_ms : 0},
+        dialog_on_held, d);
 }
 
-static void next_step(struct dialog *d) {
+static void dialog_next_step(struct dialog *d) {
     struct model_budget budget = budget_of(d);
     struct err err;
     if (d->steps > 0 && d->opt.view->on_step_finish)
         d->opt.view->on_step_finish(d->opt.ctx);
-    if (is_over(d))
+    if (dialog_is_over(d))
         return;
     if (d->steps >= d->opt.max_steps) {
         end_of_steps(d);
@@ -439,20 +482,20 @@ static void next_step(struct dialog *d) {
     d->steps++;
     if (d->opt.view->on_step_start)
         d->opt.view->on_step_start(d->opt.ctx);
-    if (is_over(d))
+    if (dialog_is_over(d))
         return;
     if (d->opt.accounts)
         hold_step(d);
     else
-        open_stream(d, 0);
+        dialog_open_stream(d, 0);
 }
 
-static void advance(void *ctx) {
+static void dialog_advance(void *ctx) {
     struct dialog *d = ctx;
     struct err err;
     const json_t *call = json_array_get(d->calls, 0);
     if (!call) {
-        next_step(d);
+        dialog_next_step(d);
     } else if (start_tool(d, call, &err) == 0) {
         (void)dialog_move(d, TOOL);
         if (d->opt.view->on_tool_begun)
@@ -477,9 +520,9 @@ struct dialog *dialog_start(const struct dialog_options *options) {
     d->timer.data = d;
     if (options->budget.wall_ms > 0) {
         uv_update_time(options->loop); /* the loop's clock may be old: the time begins now */
-        (void)uv_timer_start(&d->timer, on_wall, (uint64_t)options->budget.wall_ms, 0);
+        (void)uv_timer_start(&d->timer, dialog_on_wall, (uint64_t)options->budget.wall_ms, 0);
     }
-    go_on(d);
+    dialog_go_on(d);
     return d;
 }
 
@@ -487,14 +530,14 @@ void dialog_cancel(struct dialog *d) {
     end_dialog(d, DIALOG_CANCELLED, NULL);
 }
 
-static void free_tree(void *tree) {
+static void dialog_free_tree(void *tree) {
     json_decref(tree);
 }
 
-static void on_closed(uv_handle_t *h) {
+static void dialog_on_closed(uv_handle_t *h) {
     struct dialog *d = h->data;
     if (d->opt.is_large)
-        intake_dispose_on(h->loop, free_tree, d->opt.messages);
+        intake_dispose_on(h->loop, dialog_free_tree, d->opt.messages);
     else
         json_decref(d->opt.messages);
     json_decref(d->specs);
@@ -509,7 +552,7 @@ void dialog_destroy(struct dialog *d) {
     stop_work(d);
     if (d->state != OVER)
         (void)dialog_move(d, OVER);
-    uv_close((uv_handle_t *)&d->timer, on_closed);
+    uv_close((uv_handle_t *)&d->timer, dialog_on_closed);
 }
 
 void dialog_spend(struct dialog *d, const struct model_usage *usage) {

@@ -57,11 +57,19 @@ struct dialog_result {
 
 struct dialog_end {
     enum dialog_outcome outcome;
-    enum model_stop stop; /* of the last whole answer */
-    struct err error;     /* says why, unless it is done or was cancelled; for people. Of a budget:
-                             ERR_TIMEOUT if it is the time's, ERR_QUOTA if it is the key's for the
-                             day, else ERR_LIMIT */
+    enum model_stop stop;  /* of the last whole answer */
+    struct err error;      /* says why, unless it is done or was cancelled; for people. Of a budget:
+                              ERR_TIMEOUT if it is the time's, ERR_QUOTA if it is the key's for the
+                              day, else ERR_LIMIT */
+    bool by_model;         /* it failed because the model did */
+    int64_t retry_after_s; /* the same may go well then; 0: nobody said so */
+    bool held_up;          /* other calls of the key hold what it needs: it may try again soon */
 };
+
+/* What HTTP answers for that end: one table for all that run a dialog. A model that failed is 502,
+ * whatever its server answered to us: the client's request was not at fault, and neither was its
+ * key. A limit that the request itself has set is an answer. */
+int dialog_http_status(const struct dialog_end *end);
 
 /* Each may be NULL. */
 struct dialog_view {

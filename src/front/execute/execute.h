@@ -5,12 +5,14 @@
  *
  * The detail of the record, when it has ended:
  *   {"prompt","options","model","steps","tokens":{...},"cost_usd",
- *    "answer":{"result","metadata":{...},"error":{"code","message"}|null,"status"}} */
+ *    "answer":{"result","metadata":{...},"error":{"code","message"}|null,"status",
+ *    "retry_after_s"}} */
 
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
 #include "front/execute/settings.h"
+#include "front/job/answer.h"
 #include "front/job/job.h"
 #include "front/model/model.h"
 #include "front/run/runner.h"
@@ -35,8 +37,18 @@ struct executes *executes_create(const struct executes_options *options);
 /* Ends what runs, as cancelled. Before models_close(). */
 void executes_close(struct executes *all);
 
+/* How long a call may take. */
+int64_t executes_timeout_ms(const struct executes *all);
+/* What it answers when it has ended. */
+int execute_sdk_answer(const struct job_asked *ask, struct buf *out, struct job_answered *ret,
+                       struct err *err);
 /* Whether a job can be begun with that body. */
 int execute_sdk_check(struct executes *all, const json_t *body, struct err *err);
-/* Begins a job; body is that of POST /execute/sdk. No callback: follow it by its id. */
-int execute_sdk_start(struct executes *all, const char *owner, const json_t *body,
-                      char ret_id[ID_SIZE], struct err *err);
+struct execute_sdk_ask {
+    const char *id; /* of the job; NULL: one is made */
+    const char *owner;
+    const json_t *body; /* of POST /execute/sdk */
+};
+/* Begins a job. No callback: follow it by its id. */
+int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, char ret_id[ID_SIZE],
+                      struct err *err);

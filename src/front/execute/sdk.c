@@ -1,13 +1,14 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/json_table.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "front/common/share.h"
 #include "front/execute/execute.h"
 #include "front/execute/transcript.h"
 #include "front/model/ask.h"
-#include "front/share.h"
 #include "front/web/reader.h"
 #include "loop/fetch.h"
 
@@ -47,7 +48,8 @@ struct sdk {
     struct job *job;
     json_t *body;
     const char *prompt; /* of the body */
-    const char *shown;  /* the model's name, as it is told */
+    const json_t *options;
+    const char *shown; /* the model's name, as it is told */
     struct model_info model;
     char *system;
     int64_t max_turns;
@@ -88,14 +90,14 @@ static int find_model(struct sdk *x, const char *name, struct err *err) {
     return rc;
 }
 
-static const struct sdk_tool *find_tool(const char *name) {
+static const struct sdk_tool *execute_sdk_find_tool(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(sdk_tools); i++)
         if (strcmp(sdk_tools[i].name ? sdk_tools[i].name : sdk_tools[i].tool->name, name) == 0)
             return &sdk_tools[i];
     return NULL;
 }
 
-static int offer(struct sdk *x, const struct sdk_tool *t, struct err *err) {
+static int execute_sdk_offer(struct sdk *x, const struct sdk_tool *t, struct err *err) {
     const char *name = t->name ? t->name : t->tool->name;
     if (tool_offer_find(x->tools, x->ntools, name))
         return 0;
@@ -123,64 +125,65 @@ static int no_such_tool(const char *name, struct err *err) {
 static int read_tools(struct sdk *x, const json_t *names, struct err *err) {
     int rc = 0;
     for (size_t i = 0; !names && rc == 0 && i < ARRAY_LEN(sdk_tools); i++)
-        rc = sdk_tools[i].usual ? offer(x, &sdk_tools[i], err) : 0;
+        rc = sdk_tools[i].usual ? execute_sdk_offer(x, &sdk_tools[i], err) : 0;
     if (names && !json_is_array(names))
         return err_set(err, ERR_BAD_REQUEST, "\"allowed_tools\" must be a list of names");
+    if (rc == 0)
+        rc = json_check_no_nul(names, "allowed_tools", err);
     size_t i;
     const json_t *v;
     json_array_foreach(names, i, v) {
         const char *name = json_string_value(v);
-        const struct sdk_tool *t = name ? find_tool(name) : NULL;
+        const struct sdk_tool *t = name ? execute_sdk_find_tool(name) : NULL;
         if (rc == 0)
-            rc = t ? offer(x, t, err) : no_such_tool(name ? name : "", err);
+            rc = t ? execute_sdk_offer(x, t, err) : no_such_tool(name ? name : "", err);
     }
     return rc;
 }
 
-static int read_options(struct sdk *x, const json_t *o, struct err *err) {
-    static const char *const keys[] = {
-        "max_turns",      "model", "system_prompt", "append_system_prompt", "allowed_tools",
-        "max_budget_usd", NULL};
-    const char *model = NULL;
-    const char *system = execute_prompt;
-    const char *append = NULL;
-    int rc = o ? json_check_keys(o, "\"options\"", keys, err) : 0;
+struct sdk_options {
+    int64_t max_turns;
+    const char *model, *system, *append;
+    const json_t *tools;
+    double budget_usd;
+};
+
+static int execute_sdk_read_options(struct sdk *x, const json_t *o, struct err *err) {
+    static const struct json_field table[] = {
+        JSON_INT("max_turns", struct sdk_options, max_turns, 1, MAX_TURNS_MAX),
+        JSON_TEXT("model", struct sdk_options, model),
+        JSON_TEXT("system_prompt", struct sdk_options, system),
+        JSON_TEXT("append_system_prompt", struct sdk_options, append),
+        JSON_TREE("allowed_tools", struct sdk_options, tools),
+        JSON_READ("max_budget_usd", struct sdk_options, budget_usd, model_ask_read_budget),
+    };
+    struct sdk_options w = {.max_turns = MAX_TURNS, .system = execute_prompt};
+    int rc = o ? json_table_read(table, ARRAY_LEN(table), o, "\"options\"", &w, err) : 0;
     if (rc == 0)
-        rc = json_get_int(o, "max_turns", 1, MAX_TURNS_MAX, &x->max_turns, err);
+        rc = find_model(x, w.model, err);
     if (rc == 0)
-        rc = json_get_str(o, "model", &model, err);
+        rc = read_tools(x, w.tools, err);
     if (rc == 0)
-        rc = json_get_str(o, "system_prompt", &system, err);
-    if (rc == 0)
-        rc = json_get_str(o, "append_system_prompt", &append, err);
-    if (rc == 0)
-        rc = find_model(x, model, err);
-    if (rc == 0)
-        rc = read_tools(x, json_object_get(o, "allowed_tools"), err);
-    if (rc == 0)
-        rc = model_ask_budget(o, &x->budget_usd, err);
-    if (rc == 0)
-        rc = model_ask_check_budget(&x->model, x->budget_usd, err);
-    x->system = xasprintf("%s%s%s", system, append ? "\n\n" : "", append ? append : "");
+        rc = model_ask_check_budget(&x->model, w.budget_usd, err);
+    x->max_turns = w.max_turns;
+    x->budget_usd = w.budget_usd;
+    x->system = xasprintf("%s%s%s", w.system, w.append ? "\n\n" : "", w.append ? w.append : "");
     return rc;
 }
 
-static int read_body(struct sdk *x, struct err *err) {
-    static const char *const keys[] = {"prompt", "options", NULL};
-    x->max_turns = MAX_TURNS;
-    int rc = json_check_keys(x->body, "the request", keys, err);
-    if (rc == 0)
-        rc = json_get_str(x->body, "prompt", &x->prompt, err);
+static int execute_sdk_read_body(struct sdk *x, struct err *err) {
+    static const struct json_field table[] = {
+        JSON_TEXT("prompt", struct sdk, prompt),
+        JSON_TREE("options", struct sdk, options),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), x->body, "the request", x, err);
     if (rc == 0 && (!x->prompt || !x->prompt[strspn(x->prompt, " \t\r\n")]))
         rc = err_set(err, ERR_BAD_REQUEST, "say in \"prompt\" what is to be done");
     if (rc == 0 && strlen(x->prompt) > LIMIT_EXECUTE_PROMPT_BYTES)
         rc = err_set(err, ERR_TOO_LARGE, "\"prompt\" exceeds %d bytes", LIMIT_EXECUTE_PROMPT_BYTES);
-    const json_t *options = json_object_get(x->body, "options");
-    if (json_is_null(options))
-        options = NULL;
-    if (rc == 0)
-        rc = read_options(x, options, err);
-    return rc;
+    if (rc < 0)
+        return rc;
+    return execute_sdk_read_options(x, json_is_null(x->options) ? NULL : x->options, err);
 }
 
 /* --- the end --- */
@@ -197,15 +200,14 @@ static json_t *metadata_json(const struct sdk *x, int64_t turns) {
  * the turn of the loop that ends it, which has the disk to write to. */
 static void begin_record(struct sdk *x) {
     struct json_writer w;
-    const json_t *options = json_object_get(x->body, "options");
     buf_init(&x->record, DETAIL_MAX_BYTES);
     (void)buf_reserve(&x->record, ANSWER_ROOM + strlen(x->prompt));
     buf_claim(&x->record, ANSWER_ROOM);
     json_writer_init(&w, &x->record);
     json_writer_key(&w, "prompt");
-    json_writer_tree(&w, json_object_get(x->body, "prompt"));
+    json_writer_str(&w, x->prompt);
     json_writer_key(&w, "options");
-    json_writer_tree(&w, options);
+    json_writer_tree(&w, x->options);
     (void)buf_add_char(&x->record, '}');
 }
 
@@ -214,13 +216,14 @@ static json_t *answer_json(const struct sdk *x, const struct transcript_end *end
     const struct model_usage *u = &m->usage;
     json_t *error = end->code ? json_pack("{s:s,s:s}", "code", end->code, "message", end->message)
                               : json_null();
-    return json_pack(
-        "{s:{s:s,s:o,s:o,s:i},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "result", end->result,
-        "metadata", metadata_json(x, end->turns), "error", error, "status", end->status, "model",
-        x->model.id, "steps", (json_int_t)dialog_steps(x->dialog), "tokens", "input",
-        (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens, "cache_read",
-        (json_int_t)u->cache_read_tokens, "cache_write", (json_int_t)u->cache_write_tokens,
-        "cost_usd", (double)m->cost_nusd / NANO_USD_PER_USD);
+    return json_pack("{s:{s:s,s:o,s:o,s:i,s:I},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer",
+                     "result", end->result, "metadata", metadata_json(x, end->turns), "error",
+                     error, "status", end->status, "retry_after_s", (json_int_t)end->retry_after_s,
+                     "model", x->model.id, "steps", (json_int_t)dialog_steps(x->dialog), "tokens",
+                     "input", (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
+                     "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
+                     (json_int_t)u->cache_write_tokens, "cost_usd",
+                     (double)m->cost_nusd / NANO_USD_PER_USD);
 }
 
 /* The answer stands first: it is read without the rest (api/execute.c). NULL: it is too long. */
@@ -272,7 +275,7 @@ static void unlink_sdk(struct sdk *x) {
     shares_remove(&x->all->shares, x->owner);
 }
 
-static void on_end(void *ctx, const struct transcript_end *end) {
+static void execute_sdk_on_end(void *ctx, const struct transcript_end *end) {
     struct sdk *x = ctx;
     size_t len = 0;
     const char *detail = end_record(x, end, &len);
@@ -283,13 +286,15 @@ static void on_end(void *ctx, const struct transcript_end *end) {
                                                         .usage = dialog_usage(x->dialog),
                                                         .error_code = end->code,
                                                         .error_message = end->message,
+                                                        .fault = end->held_up,
+                                                        .unbegun = end->held_up,
                                                         .detail = detail,
                                                         .detail_len = len});
     unlink_sdk(x);
     free_sdk(x);
 }
 
-static void on_message(void *ctx, const char *type, const json_t *message) {
+static void execute_sdk_on_message(void *ctx, const char *type, const json_t *message) {
     struct sdk *x = ctx;
     size_t len;
     _cleanup_(free) char *text = json_dump_text(message, DETAIL_MAX_BYTES, &len);
@@ -303,7 +308,7 @@ static void on_message(void *ctx, const char *type, const json_t *message) {
     }
 }
 
-static void on_cancel(void *ctx) {
+static void execute_sdk_on_cancel(void *ctx) {
     struct sdk *x = ctx;
     dialog_cancel(x->dialog);
 }
@@ -315,14 +320,14 @@ static int64_t left_nusd(void *ctx) {
     return dialog_left_nusd(x->dialog);
 }
 
-static void on_spent(void *ctx, const struct model_usage *usage) {
+static void execute_sdk_on_spent(void *ctx, const struct model_usage *usage) {
     struct sdk *x = ctx;
     dialog_spend(x->dialog, usage);
 }
 
 /* --- the beginning --- */
 
-static void begin(struct sdk *x) {
+static void execute_sdk_begin(struct sdk *x) {
     const struct executes *all = x->all;
     x->begun_ms = clock_mono_ms();
     begin_record(x);
@@ -339,7 +344,7 @@ static void begin(struct sdk *x) {
                                .kind = "sdk",
                                .model = &x->model,
                                .left_nusd = left_nusd,
-                               .on_spent = on_spent,
+                               .on_spent = execute_sdk_on_spent,
                                .ctx = x};
     x->transcript =
         transcript_create(&(struct transcript_options){.session = x->session,
@@ -349,8 +354,8 @@ static void begin(struct sdk *x) {
                                                        .max_turns = x->max_turns,
                                                        .max_budget_usd = x->budget_usd,
                                                        .timeout_ms = all->opt.settings->timeout_ms,
-                                                       .on_message = on_message,
-                                                       .on_end = on_end,
+                                                       .on_message = execute_sdk_on_message,
+                                                       .on_end = execute_sdk_on_end,
                                                        .ctx = x});
     x->dialog = dialog_start(&(struct dialog_options){
         .loop = all->opt.loop,
@@ -386,7 +391,7 @@ static int check_share(const struct executes *all, const char *owner, struct err
     return 0;
 }
 
-static struct sdk *create(struct executes *all, const char *owner, const json_t *body) {
+static struct sdk *execute_sdk_create(struct executes *all, const char *owner, const json_t *body) {
     struct sdk *x = xcalloc(1, sizeof(*x));
     x->all = all;
     x->owner = xstrdup(owner);
@@ -394,28 +399,33 @@ static struct sdk *create(struct executes *all, const char *owner, const json_t 
     return x;
 }
 
+int64_t executes_timeout_ms(const struct executes *all) {
+    return all->opt.settings->timeout_ms;
+}
+
 int execute_sdk_check(struct executes *all, const json_t *body, struct err *err) {
-    struct sdk *x = create(all, "", body);
-    int rc = read_body(x, err);
+    struct sdk *x = execute_sdk_create(all, "", body);
+    int rc = execute_sdk_read_body(x, err);
     free_sdk(x);
     return rc;
 }
 
-int execute_sdk_start(struct executes *all, const char *owner, const json_t *body,
-                      char ret_id[ID_SIZE], struct err *err) {
-    struct sdk *x = create(all, owner, body);
-    int rc = read_body(x, err);
+int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, char ret_id[ID_SIZE],
+                      struct err *err) {
+    struct sdk *x = execute_sdk_create(all, ask->owner, ask->body);
+    int rc = execute_sdk_read_body(x, err);
     if (rc == 0)
-        rc = check_share(all, owner, err);
+        rc = check_share(all, ask->owner, err);
     if (rc == 0) {
         _cleanup_(free) char *title =
             xstrndup(x->prompt, utf8_floor(x->prompt, strcspn(x->prompt, "\r\n"), TITLE_BYTES));
         rc = job_begin(all->opt.jobs,
-                       &(struct job_spec){.kind = "sdk",
-                                          .owner = owner,
+                       &(struct job_spec){.id = ask->id,
+                                          .kind = "sdk",
+                                          .owner = ask->owner,
                                           .title = title,
                                           .stores_events = true,
-                                          .cancel = on_cancel,
+                                          .cancel = execute_sdk_on_cancel,
                                           .ctx = x},
                        &x->job, err);
     }
@@ -428,8 +438,8 @@ int execute_sdk_start(struct executes *all, const char *owner, const json_t *bod
     x->next = all->list;
     all->list = x;
     all->running++;
-    shares_add(&all->shares, owner);
-    begin(x);
+    shares_add(&all->shares, ask->owner);
+    execute_sdk_begin(x);
     return 0;
 }
 
@@ -447,12 +457,12 @@ struct executes *executes_create(const struct executes_options *options) {
     if (fetch_pool_create(options->loop, (unsigned)options->settings->max, &all->web.pool, &err) <
         0)
         log_error("execute.web", "error", err.message);
-    all->script = json_loads(execute_demo_json, 0, NULL);
+    all->script = json_read_str(execute_demo_json);
     later_queue_init(&all->later, options->loop);
     return all;
 }
 
-static void on_later_closed(uv_handle_t *h) {
+static void execute_sdk_on_later_closed(uv_handle_t *h) {
     struct executes *all = h->data;
     shares_finish(&all->shares);
     json_decref(all->script);
@@ -471,5 +481,5 @@ void executes_close(struct executes *all) {
     }
     reader_close(all->web.reader);
     fetch_pool_close(all->web.pool, NULL, NULL);
-    later_queue_close(&all->later, on_later_closed, all);
+    later_queue_close(&all->later, execute_sdk_on_later_closed, all);
 }

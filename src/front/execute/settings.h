@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "front/setting.h"
+#include "front/common/setting.h"
 
 #include <stdint.h>
 

@@ -39,7 +39,7 @@ void transcript_overflow(struct transcript *t) {
 }
 
 /* Takes the message. */
-static void tell(struct transcript *t, json_t *message) {
+static void transcript_tell(struct transcript *t, json_t *message) {
     char uuid[UUID_SIZE];
     const char *type = json_string_value(json_object_get(message, "type"));
     (void)json_object_set_new(message, "uuid", json_string(id_uuid(uuid)));
@@ -54,11 +54,12 @@ void transcript_begin(struct transcript *t, const struct dialog *dialog) {
     for (size_t i = 0; i < t->opt.ntools; i++)
         (void)json_array_append_new(tools, json_string(t->opt.tools[i].name));
     bool keyed = t->opt.model->provider == MODEL_ANTHROPIC;
-    tell(t, json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:[],s:s,s:s,s:[],s:s,s:[],s:[]}", "type", "system",
-                      "subtype", "init", "apiKeySource", keyed ? "ANTHROPIC_API_KEY" : "none",
-                      "claude_code_version", "cay/" CAY_VERSION, "cwd", "/", "tools", tools,
-                      "mcp_servers", "model", t->opt.model->id, "permissionMode", "default",
-                      "slash_commands", "output_style", "default", "skills", "plugins"));
+    transcript_tell(t, json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:[],s:s,s:s,s:[],s:s,s:[],s:[]}",
+                                 "type", "system", "subtype", "init", "apiKeySource",
+                                 keyed ? "ANTHROPIC_API_KEY" : "none", "claude_code_version",
+                                 "cay/" CAY_VERSION, "cwd", "/", "tools", tools, "mcp_servers",
+                                 "model", t->opt.model->id, "permissionMode", "default",
+                                 "slash_commands", "output_style", "default", "skills", "plugins"));
 }
 
 /* --- an answer --- */
@@ -85,7 +86,7 @@ static const char *stop_reason(enum model_stop stop) {
     return names[stop];
 }
 
-static json_t *block_json(const json_t *b) {
+static json_t *transcript_block_json(const json_t *b) {
     const char *type = json_string_value(json_object_get(b, "type"));
     json_t *text = json_object_get(b, "text");
     json_t *raw = json_object_get(b, "raw");
@@ -114,7 +115,7 @@ static char *texts_of(const json_t *content) {
     return text.len > 0 ? buf_steal(&text, NULL) : NULL;
 }
 
-static void on_step_start(void *ctx) {
+static void transcript_on_step_start(void *ctx) {
     struct transcript *t = ctx;
     t->step_ms = clock_mono_ms();
 }
@@ -125,7 +126,7 @@ static void end_step(struct transcript *t) {
     t->step_ms = 0;
 }
 
-static void on_answer(void *ctx, const struct dialog_answer *answer) {
+static void transcript_on_answer(void *ctx, const struct dialog_answer *answer) {
     struct transcript *t = ctx;
     const json_t *from = json_object_get(answer->message, "content");
     const char *stop = answer->whole ? stop_reason(answer->stop) : NULL;
@@ -134,7 +135,7 @@ static void on_answer(void *ctx, const struct dialog_answer *answer) {
     size_t i;
     const json_t *b;
     end_step(t);
-    json_array_foreach(from, i, b)(void) json_array_append_new(content, block_json(b));
+    json_array_foreach(from, i, b)(void) json_array_append_new(content, transcript_block_json(b));
     char *said = texts_of(from);
     if (said) {
         free(t->said);
@@ -153,25 +154,26 @@ static void on_answer(void *ctx, const struct dialog_answer *answer) {
         json_pack("{s:s,s:o,s:n}", "type", "assistant", "message", message, "parent_tool_use_id");
     if (!answer->whole)
         (void)json_object_set_new(told, "error", json_string("server_error"));
-    tell(t, told);
+    transcript_tell(t, told);
 }
 
 /* --- a tool's result --- */
 
-static json_t *text_of(const json_t *output) {
+static json_t *transcript_text_of(const json_t *output) {
     if (json_is_string(output))
         return json_incref((json_t *)(uintptr_t)output);
     _cleanup_(free) char *text = json_dumps(output, JSON_COMPACT | JSON_ENCODE_ANY);
     return json_string(text ? text : "");
 }
 
-static void on_tool_result(void *ctx, const struct dialog_result *r) {
+static void transcript_on_tool_result(void *ctx, const struct dialog_result *r) {
     struct transcript *t = ctx;
     json_t *shown = (json_t *)(uintptr_t)(r->detail ? r->detail : r->output);
-    tell(t, json_pack("{s:s,s:{s:s,s:[{s:s,s:s,s:o,s:b}]},s:n,s:O}", "type", "user", "message",
-                      "role", "user", "content", "type", "tool_result", "tool_use_id", r->id,
-                      "content", text_of(r->output), "is_error", (int)r->failed,
-                      "parent_tool_use_id", "tool_use_result", shown));
+    transcript_tell(t, json_pack("{s:s,s:{s:s,s:[{s:s,s:s,s:o,s:b}]},s:n,s:O}", "type", "user",
+                                 "message", "role", "user", "content", "type", "tool_result",
+                                 "tool_use_id", r->id, "content", transcript_text_of(r->output),
+                                 "is_error", (int)r->failed, "parent_tool_use_id",
+                                 "tool_use_result", shown));
 }
 
 /* --- the end --- */
@@ -187,24 +189,29 @@ struct transcript_ending {
 /* Reaching a limit that the request itself has set is an answer, not a failure of the server. */
 static struct transcript_ending ending_of(const struct transcript *t,
                                           const struct dialog_end *end) {
+    int status = dialog_http_status(end);
+    if (end->held_up)
+        return (struct transcript_ending){"error_during_execution", "budget_exhausted",
+                                          err_name(ERR_RATE), status,
+                                          json_text(end->error.message)};
     switch (end->outcome) {
     case DIALOG_DONE:
-        return (struct transcript_ending){"success", "completed", NULL, 200, NULL};
+        return (struct transcript_ending){"success", "completed", NULL, status, NULL};
     case DIALOG_STEPS:
         return (struct transcript_ending){
-            "error_max_turns", "max_turns", "max_turns", 200,
+            "error_max_turns", "max_turns", "max_turns", status,
             json_sprintf("Reached maximum number of turns (%lld)", (long long)t->opt.max_turns)};
     case DIALOG_BUDGET:
         if (end->error.code == ERR_QUOTA)
             return (struct transcript_ending){"error_during_execution", "budget_exhausted",
-                                              err_name(ERR_QUOTA), err_http_status(ERR_QUOTA),
+                                              err_name(ERR_QUOTA), status,
                                               json_text(end->error.message)};
         if (end->error.code != ERR_TIMEOUT)
             return (struct transcript_ending){
-                "error_max_budget_usd", "budget_exhausted", "max_budget_usd", 200,
+                "error_max_budget_usd", "budget_exhausted", "max_budget_usd", status,
                 json_sprintf("Reached maximum budget ($%g)", t->opt.max_budget_usd)};
         return (struct transcript_ending){
-            "error_during_execution", "aborted_streaming", "timeout", 504,
+            "error_during_execution", "aborted_streaming", "timeout", status,
             json_sprintf("It took longer than %lld ms (MAX_EXECUTION_TIME)",
                          (long long)t->opt.timeout_ms)};
     case DIALOG_CANCELLED:
@@ -214,10 +221,9 @@ static struct transcript_ending ending_of(const struct transcript *t,
                 err_http_status(ERR_LIMIT),
                 json_sprintf("Its messages exceed %d bytes", LIMIT_EXECUTE_TRANSCRIPT_BYTES)};
         return (struct transcript_ending){"error_during_execution", "aborted_streaming",
-                                          "cancelled", 499, json_string("It was cancelled")};
+                                          "cancelled", status, json_string("It was cancelled")};
     default:
-        return (struct transcript_ending){"success", "api_error", err_name(end->error.code),
-                                          err_http_status(end->error.code),
+        return (struct transcript_ending){"success", "api_error", err_name(end->error.code), status,
                                           json_text(end->error.message)};
     }
 }
@@ -234,7 +240,7 @@ static json_t *model_usage(const struct transcript *t, const struct model_meter 
                      (json_int_t)t->opt.model->max_output_tokens);
 }
 
-static void on_end(void *ctx, const struct dialog_end *end) {
+static void transcript_on_end(void *ctx, const struct dialog_end *end) {
     struct transcript *t = ctx;
     const struct model_meter *m = dialog_meter(t->dialog);
     struct transcript_ending e = ending_of(t, end);
@@ -254,18 +260,20 @@ static void on_end(void *ctx, const struct dialog_end *end) {
         (void)json_object_set(message, "result", e.error);
     else
         (void)json_object_set_new(message, "result", json_string(t->said ? t->said : ""));
-    tell(t, message);
+    transcript_tell(t, message);
     _cleanup_(json) json_t *error = e.error;
     t->opt.on_end(t->opt.ctx, &(struct transcript_end){.result = t->said ? t->said : "",
+                                                       .held_up = end->held_up,
                                                        .turns = turns,
                                                        .code = e.code,
                                                        .status = e.status,
+                                                       .retry_after_s = end->retry_after_s,
                                                        .message = json_string_value(error)});
 }
 
 const struct dialog_view transcript_view = {
-    .on_step_start = on_step_start,
-    .on_answer = on_answer,
-    .on_tool_result = on_tool_result,
-    .on_end = on_end,
+    .on_step_start = transcript_on_step_start,
+    .on_answer = transcript_on_answer,
+    .on_tool_result = transcript_on_tool_result,
+    .on_end = transcript_on_end,
 };

@@ -18,6 +18,8 @@ struct transcript_end {
     int64_t turns;
     const char *code; /* NULL: it went well */
     int status;       /* of an HTTP answer that tells it */
+    int64_t retry_after_s;
+    bool held_up; /* it waited in vain for what other calls of its key hold */
     const char *message;
 };
 

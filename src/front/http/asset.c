@@ -12,7 +12,7 @@
 
 enum { FILE_MAX_BYTES = 32 << 20 };
 
-static const struct asset *find(const char *path) {
+static const struct asset *asset_find(const char *path) {
     for (size_t i = 0; i < assets_count; i++)
         if (strcmp(assets[i].path, path) == 0)
             return &assets[i];
@@ -27,7 +27,6 @@ static void page_headers(struct http_req *req) {
         "form-action 'self'; object-src 'none'");
     http_res_header(req, "Referrer-Policy", "no-referrer");
     http_res_header(req, "Cross-Origin-Opener-Policy", "same-origin");
-    http_res_header(req, "Cross-Origin-Resource-Policy", "same-origin");
 }
 
 static bool accepts_gzip(const struct http_req *req) {
@@ -57,7 +56,7 @@ static void respond_asset(struct http_req *req, const struct asset *a) {
     }
 }
 
-static const char *type_of(const char *path) {
+static const char *asset_type_of(const char *path) {
     static const char *const types[][2] = {
         {".html", "text/html; charset=utf-8"}, {".js", "text/javascript; charset=utf-8"},
         {".css", "text/css; charset=utf-8"},   {".svg", "image/svg+xml"},
@@ -86,14 +85,14 @@ static bool respond_file(struct http_req *req, int dirfd, const char *path) {
     }
     page_headers(req);
     http_res_header(req, "Cache-Control", "no-store");
-    http_respond_buf(req, 200, type_of(path), &b);
+    http_respond_buf(req, 200, asset_type_of(path), &b);
     return true;
 }
 
 static bool respond_path(struct http_req *req, int dirfd, const char *path) {
     if (dirfd >= 0)
         return respond_file(req, dirfd, path);
-    const struct asset *a = find(path);
+    const struct asset *a = asset_find(path);
     if (a)
         respond_asset(req, a);
     return a;

@@ -19,11 +19,9 @@ enum {
     REFUSED_MAX = 64,
     REQUESTS_PER_TURN = 16,
     PACE_MS = 5000,
-    SMALL_BODY = 16384,  /* counts for nothing */
-    SMALL_QUEUE = 16384, /* what an answer may have unread while all together have too much */
+    SMALL_BODY = 16384, /* counts for nothing */
     SOON_BYTES = 16384,
-    TAKEN_MIN_BYTES = 65536, /* less is copied */
-    PIECES_MAX = 4,          /* of a write */
+    PIECES_MAX = 4, /* of a write */
 };
 
 #define ENDS (SM_TO(CONN_LINGER) | SM_TO(CONN_CLOSING))
@@ -43,20 +41,20 @@ void conn_move(struct http_conn *c, enum conn_state to) {
         c->state = sm_next(&machine, c->state, to);
 }
 
-static uint64_t now_ms(const struct http_conn *c) {
+static uint64_t http_conn_now_ms(const struct http_conn *c) {
     return uv_now(c->server->opt.loop);
 }
 
-static void go_on(struct http_conn *c);
-static void flush(struct http_conn *c);
+static void http_conn_go_on(struct http_conn *c);
+static void http_conn_flush(struct http_conn *c);
 
-static void on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
+static void http_conn_on_alloc(uv_handle_t *h, size_t hint, uv_buf_t *out) {
     (void)hint;
     struct http_conn *c = h->data;
     *out = uv_buf_init(c->server->read_buf, sizeof(c->server->read_buf));
 }
 
-static void on_closed(uv_handle_t *h) {
+static void http_conn_on_closed(uv_handle_t *h) {
     struct http_conn *c = h->data;
     struct http_server *s = c->server;
     later_cancel(&c->later);
@@ -76,7 +74,8 @@ static void on_closed(uv_handle_t *h) {
 void conn_close(struct http_conn *c) {
     if (c->closing)
         return;
-    flush(c); /* what was said before goes, as far as the client takes it */
+    http_conn_flush(c); /* what was said before goes, as far as the client takes it */
+    commits_close(c);
     c->closing = true;
     conn_move(c, CONN_CLOSING);
     if (c->prev)
@@ -100,10 +99,11 @@ void conn_close(struct http_conn *c) {
         c->req = NULL;
         req_gone(req);
     }
-    uv_close(&c->uv.handle, on_closed);
+    unsent_drop(c);
+    uv_close(&c->uv.handle, http_conn_on_closed);
 }
 
-static void on_shutdown(uv_shutdown_t *r, int status) {
+static void http_conn_on_shutdown(uv_shutdown_t *r, int status) {
     struct http_conn *c = r->data;
     free(r);
     if (status < 0)
@@ -113,7 +113,7 @@ static void on_shutdown(uv_shutdown_t *r, int status) {
 /* All is written: close, or, when the client may still be sending, shut our side and read on for a
  * while, since a close with unread bytes would reset the connection and lose the answer. */
 static void finish_writes(struct http_conn *c) {
-    flush(c);
+    http_conn_flush(c);
     if (c->queued > 0 || c->closing)
         return;
     if (c->state != CONN_LINGER || c->eof) {
@@ -125,7 +125,7 @@ static void finish_writes(struct http_conn *c) {
     c->shut = true;
     uv_shutdown_t *r = xmalloc(sizeof(*r));
     r->data = c;
-    if (uv_shutdown(r, &c->uv.stream, on_shutdown) < 0) {
+    if (uv_shutdown(r, &c->uv.stream, http_conn_on_shutdown) < 0) {
         free(r);
         conn_close(c);
     }
@@ -136,7 +136,7 @@ void conn_end_after_writes(struct http_conn *c) {
         return;
     if (c->state != CONN_LINGER)
         conn_move(c, CONN_CLOSING);
-    c->deadline_ms = c->state == CONN_LINGER ? now_ms(c) + LINGER_MS : 0;
+    c->deadline_ms = c->state == CONN_LINGER ? http_conn_now_ms(c) + LINGER_MS : 0;
     finish_writes(c);
 }
 
@@ -148,41 +148,23 @@ void conn_linger(struct http_conn *c) {
     conn_end_after_writes(c);
 }
 
-struct http_write {
-    uv_write_t req;
-    struct http_conn *conn;
-    size_t len;
-    char *own; /* memory that goes with it, or NULL */
-    char data[];
-};
-
-static size_t high_mark(const struct http_server *s);
-
-static void on_written(uv_write_t *r, int status) {
-    struct http_write *w = (struct http_write *)r;
-    struct http_conn *c = w->conn;
-    c->queued -= w->len;
-    c->server->stats.unread_bytes -= w->len;
-    free(w->own);
-    free(w);
-    if (status < 0) {
-        conn_close(c);
-        return;
-    }
-    if (c->closing)
-        return;
-    c->write_deadline_ms = c->queued ? now_ms(c) + c->server->opt.limits.write_timeout_ms : 0;
+void conn_taken(struct http_conn *c) {
+    struct http_server *s = c->server;
+    c->taken_ms = http_conn_now_ms(c);
+    c->write_deadline_ms = c->queued ? c->taken_ms + s->opt.limits.write_timeout_ms : 0;
     if (c->queued == 0 && c->state == CONN_HEAD && !c->head_begun)
-        c->deadline_ms = now_ms(c) + c->server->opt.limits.idle_timeout_ms;
-    if (c->throttled && c->queued <= MIN(LIMIT_WRITE_LOW_BYTES, high_mark(c->server))) {
+        c->deadline_ms = c->taken_ms + s->opt.limits.idle_timeout_ms;
+    if ((c->throttled || c->drain_wanted) &&
+        c->queued <= MIN((size_t)LIMIT_WRITE_LOW_BYTES, unsent_high_mark(c))) {
         c->throttled = false;
+        c->drain_wanted = false;
         if (c->ws)
             ws_drained(c->ws);
         else if (c->raw)
             raw_drained(c->raw);
         else if (c->req && c->req->on_drain)
             c->req->on_drain(c->req->drain_ctx);
-        go_on(c); /* requests and frames that came meanwhile have waited */
+        http_conn_go_on(c); /* requests and frames that came meanwhile have waited */
     }
     if (!c->closing && (c->state == CONN_CLOSING || c->state == CONN_LINGER))
         finish_writes(c);
@@ -199,12 +181,6 @@ static bool write_failed(struct http_conn *c) {
     return false;
 }
 
-/* When clients that do not read make the server hold much, each may have less. */
-static size_t high_mark(const struct http_server *s) {
-    return s->stats.unread_bytes > s->opt.limits.held_bytes / 2 ? SMALL_QUEUE
-                                                                : LIMIT_WRITE_HIGH_BYTES;
-}
-
 static size_t total_of(const uv_buf_t *pieces, unsigned n) {
     size_t total = 0;
     for (unsigned i = 0; i < n; i++)
@@ -212,33 +188,8 @@ static size_t total_of(const uv_buf_t *pieces, unsigned n) {
     return total;
 }
 
-/* A copy of what was not sent; or, of a large buffer that can be taken, what it is in. If the
- * kernel has most of it already, that would keep far more than unread_bytes counts. */
-static struct http_write *keep_rest(const uv_buf_t *pieces, unsigned n, size_t sent, size_t rest,
-                                    struct buf *own, uv_buf_t *ret_buf) {
-    bool takes = own && rest > TAKEN_MIN_BYTES && rest <= own->len && rest > own->len / 2;
-    struct http_write *w = xmalloc(sizeof(*w) + (takes ? 0 : rest));
-    w->len = rest;
-    w->own = NULL;
-    *ret_buf = uv_buf_init(w->data, (unsigned)rest);
-    if (takes) {
-        ret_buf->base = own->data + own->len - rest;
-        w->own = buf_steal(own, NULL);
-        return w;
-    }
-    size_t at = 0;
-    for (unsigned i = 0; i < n; i++) {
-        size_t skip = MIN(sent, pieces[i].len);
-        if (pieces[i].base)
-            memcpy(w->data + at, pieces[i].base + skip, pieces[i].len - skip);
-        at += pieces[i].len - skip;
-        sent -= skip;
-    }
-    return w;
-}
-
-/* own: what the last piece is in, if it may be taken; or NULL. */
-static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n, struct buf *own) {
+static bool http_conn_write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n,
+                                const struct unsent_source *from) {
     if (c->closing || c->broken)
         return false;
     size_t total = total_of(pieces, n);
@@ -246,7 +197,7 @@ static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n, s
         return true;
     c->server->stats.bytes_out += total;
     size_t sent = 0;
-    if (c->queued == 0) {
+    if (c->queued == 0 && !c->hold_ticket) {
         int k = uv_try_write(&c->uv.stream, pieces, n);
         if (k < 0 && k != UV_EAGAIN)
             return write_failed(c);
@@ -254,62 +205,56 @@ static bool write_now(struct http_conn *c, const uv_buf_t *pieces, unsigned n, s
         if (sent == total)
             return true;
     }
-    uv_buf_t b;
-    struct http_write *w = keep_rest(pieces, n, sent, total - sent, own, &b);
-    w->conn = c;
-    if (c->queued == 0)
-        c->write_deadline_ms = now_ms(c) + c->server->opt.limits.write_timeout_ms;
-    c->queued += w->len;
-    c->server->stats.unread_bytes += w->len;
-    if (c->queued > high_mark(c->server))
-        c->throttled = true;
-    if (uv_write(&w->req, &c->uv.stream, &b, 1, on_written) < 0) {
-        c->queued -= w->len;
-        c->server->stats.unread_bytes -= w->len;
-        free(w->own);
-        free(w);
-        return write_failed(c);
+    if (c->queued == 0) {
+        /* Only what the client takes moves this: not what we add, a ping of ours, say. */
+        c->taken_ms = http_conn_now_ms(c);
+        c->write_deadline_ms = c->taken_ms + c->server->opt.limits.write_timeout_ms;
     }
+    if (!unsent_add(c, pieces, n, sent, from))
+        return write_failed(c);
+    if (c->queued > unsent_high_mark(c))
+        c->throttled = true;
     return true;
 }
 
-bool conn_write_own(struct http_conn *c, const uv_buf_t *pieces, unsigned n, struct buf *own) {
+bool conn_write_from(struct http_conn *c, const uv_buf_t *pieces, unsigned n,
+                     const struct unsent_source *from) {
     if (!c->soon.data)
-        return write_now(c, pieces, n, own);
+        return http_conn_write_now(c, pieces, n, from);
     uv_buf_t all[1 + PIECES_MAX] = {uv_buf_init(c->soon.data, (unsigned)c->soon.len)};
     for (unsigned i = 0; i < n; i++)
         all[1 + i] = pieces[i];
-    bool ok = write_now(c, all, 1 + n, own);
+    bool ok = http_conn_write_now(c, all, 1 + n, from);
     buf_finish(&c->soon); /* an idle connection keeps no buffer */
     later_cancel(&c->flush);
     return ok;
 }
 
 bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
-    return conn_write_own(c, pieces, n, NULL);
+    return conn_write_from(c, pieces, n, &(struct unsent_source){0});
 }
 
-static void flush(struct http_conn *c) {
+static void http_conn_flush(struct http_conn *c) {
     if (c->soon.len > 0)
         (void)conn_write(c, NULL, 0);
 }
 
-static void on_flush(void *ctx) {
-    flush(ctx);
+static void http_conn_on_flush(void *ctx) {
+    http_conn_flush(ctx);
 }
 
-bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n) {
+bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n, json_t *text) {
     if (c->closing || c->broken)
         return false;
     if (c->queued > 0 || c->soon.len + total_of(pieces, n) > SOON_BYTES)
-        return conn_write(c, pieces, n);
+        return conn_write_from(c, pieces, n, &(struct unsent_source){.text = text});
     for (unsigned i = 0; i < n; i++)
         (void)buf_add(&c->soon, pieces[i].base, pieces[i].len);
-    later_post(&c->server->last, &c->flush, on_flush, c);
+    later_post(&c->server->last, &c->flush, http_conn_on_flush, c);
     return true;
 }
 
-static void fail(struct http_conn *c, const struct err *err, int status) {
+static void http_conn_fail(struct http_conn *c, const struct err *err, int status) {
     req_fail(c, err, status);
     conn_linger(c);
 }
@@ -334,11 +279,11 @@ static void fail_body(struct http_conn *c, const struct err *err) {
         c->req = NULL;
         req_gone(req);
     }
-    fail(c, err, 0);
+    http_conn_fail(c, err, 0);
 }
 
 /* Counts what the body takes; false: all of them together take too much. */
-static bool hold(struct http_req *req) {
+static bool http_conn_hold(struct http_req *req) {
     struct http_stats *stats = &req->server->stats;
     size_t now = req->body.len > SMALL_BODY ? req->body.cap : 0;
     stats->held_bytes += now - req->held;
@@ -351,7 +296,14 @@ void conn_body_released(struct http_req *req) {
     req->held = 0;
 }
 
-static void feed_body(struct http_conn *c, const char *data, size_t len) {
+/* A route may have a bound of its own, which the setting does not change. */
+static int body_too_large(const struct http_req *req, size_t max, struct err *err) {
+    return err_set(err, ERR_TOO_LARGE, "the body exceeds %zu bytes (%s)", max,
+                   req->route->body_bytes ? "the most that this endpoint takes"
+                                          : "limits.body_bytes in cay.json");
+}
+
+static void http_conn_feed_body(struct http_conn *c, const char *data, size_t len) {
     struct http_req *req = c->req;
     if (!req || c->state != CONN_BODY)
         return;
@@ -359,13 +311,13 @@ static void feed_body(struct http_conn *c, const char *data, size_t len) {
     size_t max = body_max(req);
     if (req->body_seen > max) {
         struct err err;
-        (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %zu bytes (limit body_bytes)", max);
+        (void)body_too_large(req, max, &err);
         fail_body(c, &err);
         return;
     }
     if (!streams_body(req)) {
         (void)buf_add(&req->body, data, len);
-        if (!hold(req)) {
+        if (!http_conn_hold(req)) {
             struct err err;
             (void)err_set(&err, ERR_UNAVAILABLE,
                           "the server holds too many bodies that are not whole (limit held_bytes); "
@@ -375,7 +327,7 @@ static void feed_body(struct http_conn *c, const char *data, size_t len) {
         return;
     }
     if (!req->body_paused)
-        c->deadline_ms = now_ms(c) + c->server->opt.limits.body_timeout_ms;
+        c->deadline_ms = http_conn_now_ms(c) + c->server->opt.limits.body_timeout_ms;
     if (req->on_data)
         req->on_data(req->body_ctx, data, len);
 }
@@ -401,13 +353,13 @@ static void message_complete(struct http_conn *c) {
 }
 
 static void pace_begin(struct http_conn *c) {
-    c->pace_ms = now_ms(c);
+    c->pace_ms = http_conn_now_ms(c);
     c->pace_seen = c->req ? c->req->body_seen : 0;
 }
 
 /* Whether a body comes as fast as it must. */
 static bool keeps_pace(struct http_conn *c) {
-    uint64_t now = now_ms(c);
+    uint64_t now = http_conn_now_ms(c);
     if (c->state != CONN_BODY || !c->req || now < c->pace_ms + PACE_MS)
         return true;
     size_t least = c->server->opt.limits.body_pace_bytes * (PACE_MS / 1000);
@@ -417,7 +369,7 @@ static bool keeps_pace(struct http_conn *c) {
 }
 
 /* Parses one head. Returns the bytes used, 0 if more are needed. */
-static size_t take_head(struct http_conn *c, const char *data, size_t len) {
+static size_t http_conn_take_head(struct http_conn *c, const char *data, size_t len) {
     struct http_server *s = c->server;
     struct err err;
     /* An empty line before a request is tolerated, as RFC 9112 asks. */
@@ -432,33 +384,33 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
                       "the head of the request exceeds %zu bytes (limit "
                       "head_bytes)",
                       s->opt.limits.head_bytes);
-        fail(c, &err, 431);
+        http_conn_fail(c, &err, 431);
         return len;
     }
     c->scanned = 0;
     c->head_begun = false;
     if (end < 0) {
-        fail(c, &err, 0);
+        http_conn_fail(c, &err, 0);
         return len;
     }
     struct http_req *req = req_create(s);
     req->conn = c;
     c->req = req;
     if (head_parse(c, req, data, (size_t)end, &err) < 0) {
-        fail(c, &err, err.code == ERR_TOO_LARGE ? 431 : 0);
+        http_conn_fail(c, &err, err.code == ERR_TOO_LARGE ? 431 : 0);
         return len;
     }
     /* Owed until the guard and the limits have passed it: they answer in the handler's place. */
     req->owed = true;
     req->body_done = !req->head.has_body;
     conn_move(c, req->head.has_body ? CONN_BODY : CONN_HANDLE);
-    c->deadline_ms = req->head.has_body ? now_ms(c) + s->opt.limits.body_timeout_ms : 0;
+    c->deadline_ms = req->head.has_body ? http_conn_now_ms(c) + s->opt.limits.body_timeout_ms : 0;
     pace_begin(c);
     if (!router_admit(s, req))
         return (size_t)end;
     size_t max = body_max(req);
     if (req->head.has_length && req->head.content_length > max) {
-        (void)err_set(&err, ERR_TOO_LARGE, "the body exceeds %zu bytes (limit body_bytes)", max);
+        (void)body_too_large(req, max, &err);
         http_respond_err(req, &err);
         return (size_t)end;
     }
@@ -477,16 +429,16 @@ static size_t take_head(struct http_conn *c, const char *data, size_t len) {
     return (size_t)end;
 }
 
-static bool on_body(void *ctx, const char *data, size_t len) {
-    feed_body(ctx, data, len);
+static bool http_conn_on_body(void *ctx, const char *data, size_t len) {
+    http_conn_feed_body(ctx, data, len);
     return true;
 }
 
-static size_t take_body(struct http_conn *c, const char *data, size_t len) {
+static size_t http_conn_take_body(struct http_conn *c, const char *data, size_t len) {
     bool whole = false;
     struct err err;
-    ssize_t used =
-        http1_body_feed(&c->body, &(struct http1_body_sink){on_body, c}, data, len, &whole, &err);
+    ssize_t used = http1_body_feed(&c->body, &(struct http1_body_sink){http_conn_on_body, c}, data,
+                                   len, &whole, &err);
     if (c->state != CONN_BODY)
         return len;
     if (used < 0) {
@@ -498,7 +450,7 @@ static size_t take_body(struct http_conn *c, const char *data, size_t len) {
     return MIN((size_t)used, len);
 }
 
-static size_t run(struct http_conn *c, const char *data, size_t len) {
+static size_t http_conn_run(struct http_conn *c, const char *data, size_t len) {
     size_t used = 0;
     int requests = 0;
     c->running = true;
@@ -517,17 +469,17 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
                 conn_end_after_writes(c);
                 break;
             }
-            k = take_head(c, data + used, len - used);
+            k = http_conn_take_head(c, data + used, len - used);
             if (k == 0) {
                 if (!c->head_begun)
-                    c->deadline_ms = now_ms(c) + c->server->opt.limits.header_timeout_ms;
+                    c->deadline_ms = http_conn_now_ms(c) + c->server->opt.limits.header_timeout_ms;
                 c->head_begun = true;
                 break;
             }
         } else if (c->state == CONN_BODY) {
             if (!c->req || c->req->body_paused)
                 break;
-            k = take_body(c, data + used, len - used);
+            k = http_conn_take_body(c, data + used, len - used);
         } else if (c->state == CONN_WS) {
             if (ws_is_paused(c->ws))
                 break;
@@ -551,14 +503,14 @@ static size_t run(struct http_conn *c, const char *data, size_t len) {
 
 /* Runs over what is kept in `in`. */
 static void run_kept(struct http_conn *c) {
-    size_t used = run(c, c->in.data, c->in.len);
+    size_t used = http_conn_run(c, c->in.data, c->in.len);
     if (used == c->in.len)
         buf_finish(&c->in); /* an idle connection keeps no buffer */
     else
         buf_consume(&c->in, used);
 }
 
-static bool wants_input(const struct http_conn *c) {
+static bool http_conn_wants_input(const struct http_conn *c) {
     if (c->later.queue)
         return false; /* what is here goes first */
     if (c->state == CONN_HANDLE)
@@ -575,11 +527,11 @@ static bool wants_input(const struct http_conn *c) {
 /* No more input comes: go on with the requests that are here, then with what is to be written. */
 static void conn_end_after_eof(struct http_conn *c) {
     if (c->state == CONN_HEAD && c->in.len > 0 && c->throttled)
-        return; /* requests that wait for the queue: go_on() comes back here */
+        return; /* requests that wait for the queue: http_conn_go_on() comes back here */
     conn_end_after_writes(c);
 }
 
-static void on_eof(struct http_conn *c) {
+static void http_conn_on_eof(struct http_conn *c) {
     c->eof = true;
     conn_read_stop(c);
     /* A client that shut its side after a whole request still gets its answer; one that is sent a
@@ -594,12 +546,12 @@ static void on_eof(struct http_conn *c) {
         conn_close(c);
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
+static void http_conn_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
     struct http_conn *c = stream->data;
     if (n == 0 || c->closing || c->broken)
         return;
     if (n == UV_EOF) {
-        on_eof(c);
+        http_conn_on_eof(c);
         return;
     }
     if (n < 0) {
@@ -611,13 +563,13 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
         (void)buf_add(&c->in, b->base, (size_t)n);
         run_kept(c);
     } else {
-        size_t used = run(c, b->base, (size_t)n);
+        size_t used = http_conn_run(c, b->base, (size_t)n);
         if (used < (size_t)n && !c->closing)
             (void)buf_add(&c->in, b->base + used, (size_t)n - used);
     }
     if (c->closing)
         return;
-    if (wants_input(c))
+    if (http_conn_wants_input(c))
         conn_read_start(c); /* a handler may have paused and resumed inside its callback */
     else
         conn_read_stop(c);
@@ -626,20 +578,20 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b) {
 /* The time for a body does not run while its reader has no room for it. */
 void conn_body_paused(struct http_conn *c, bool paused) {
     if (c->state == CONN_BODY)
-        c->deadline_ms = paused ? 0 : now_ms(c) + c->server->opt.limits.body_timeout_ms;
+        c->deadline_ms = paused ? 0 : http_conn_now_ms(c) + c->server->opt.limits.body_timeout_ms;
     pace_begin(c);
     if (paused)
         conn_read_stop(c);
     else if (c->in.len > 0 || c->eof)
         conn_resume(c);
-    else if (wants_input(c))
+    else if (http_conn_wants_input(c))
         conn_read_start(c);
 }
 
 void conn_read_start(struct http_conn *c) {
     if (c->reading || c->closing || c->eof)
         return;
-    if (uv_read_start(&c->uv.stream, on_alloc, on_read) < 0) {
+    if (uv_read_start(&c->uv.stream, http_conn_on_alloc, http_conn_on_read) < 0) {
         conn_break(c);
         return;
     }
@@ -654,7 +606,7 @@ void conn_read_stop(struct http_conn *c) {
 }
 
 /* Goes on with input that was kept, and reads on: only ever from the loop. */
-static void go_on(struct http_conn *c) {
+static void http_conn_go_on(struct http_conn *c) {
     if (c->closing || c->broken)
         return;
     if (c->in.len > 0)
@@ -665,26 +617,26 @@ static void go_on(struct http_conn *c) {
         conn_end_after_eof(c);
     else if (c->eof && c->state == CONN_BODY)
         conn_close(c); /* the rest of that body will not come */
-    else if (wants_input(c))
+    else if (http_conn_wants_input(c))
         conn_read_start(c);
 }
 
-static void on_turn(void *ctx) {
+static void http_conn_on_turn(void *ctx) {
     struct http_conn *c = ctx;
     if (c->broken)
         conn_close(c);
     else
-        go_on(c);
+        http_conn_go_on(c);
 }
 
 void conn_resume(struct http_conn *c) {
     if (!c->closing)
-        later_post(&c->server->later, &c->later, on_turn, c);
+        later_post(&c->server->later, &c->later, http_conn_on_turn, c);
 }
 
 void conn_answered(struct http_conn *c, struct http_req *req) {
     bool whole = c->state == CONN_HANDLE;
-    bool keep = req->keep_alive && whole && !c->server->draining && (!c->eof || c->in.len > 0);
+    bool keep = req->keep_alive && whole && !c->server->leaving && (!c->eof || c->in.len > 0);
     c->req = NULL;
     req_destroy(req);
     if (!whole) {
@@ -694,17 +646,37 @@ void conn_answered(struct http_conn *c, struct http_req *req) {
         conn_end_after_writes(c);
     } else {
         conn_move(c, CONN_HEAD);
-        c->deadline_ms = now_ms(c) + c->server->opt.limits.idle_timeout_ms;
-        /* Inside run() the loop there goes on. Elsewhere somebody who answered is on the stack: the
-         * next request must not run in there. */
+        c->accepted_ms = 0;
+        c->deadline_ms = http_conn_now_ms(c) + c->server->opt.limits.idle_timeout_ms;
+        /* Inside http_conn_run() the loop there goes on. Elsewhere somebody who answered is on the
+         * stack: the next request must not run in there. */
         if (!c->running && (c->in.len > 0 || c->eof))
             conn_resume(c);
-        else if (!c->running && wants_input(c))
+        else if (!c->running && http_conn_wants_input(c))
             conn_read_start(c);
     }
 }
 
-void conn_accept(struct listener *l) {
+/* The connection that libuv has accepted, or one that its caller has. */
+static int http_conn_open(struct listener *l, int fd, struct http_conn *c) {
+    if (fd < 0)
+        return uv_accept(&l->uv.stream, &c->uv.stream);
+    int rc = l->unix_socket ? uv_pipe_open(&c->uv.pipe, fd) : uv_tcp_open(&c->uv.tcp, fd);
+    if (rc < 0)
+        (void)close(fd);
+    return rc;
+}
+
+/* Whether a request may be on its way, though nothing of it was read. */
+bool conn_expects(const struct http_conn *c, uint64_t now_ms) {
+    char byte;
+    uv_os_fd_t fd;
+    if (c->accepted_ms && now_ms < c->accepted_ms + FIRST_MS)
+        return true;
+    return uv_fileno(&c->uv.handle, &fd) == 0 && recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
+void conn_accept(struct listener *l, int fd) {
     struct http_server *s = l->server;
     struct http_conn *c = xcalloc(1, sizeof(*c));
     c->server = s;
@@ -722,7 +694,7 @@ void conn_accept(struct listener *l) {
         s->conns->prev = c;
     s->conns = c;
     http_server_watch(s);
-    if (uv_accept(&l->uv.stream, &c->uv.stream) < 0) {
+    if (http_conn_open(l, fd, c) < 0) {
         conn_close(c);
         return;
     }
@@ -751,12 +723,13 @@ void conn_accept(struct listener *l) {
         }
         (void)uv_tcp_nodelay(&c->uv.tcp, 1);
     }
-    c->deadline_ms = now_ms(c) + s->opt.limits.header_timeout_ms;
+    c->accepted_ms = http_conn_now_ms(c);
+    c->deadline_ms = c->accepted_ms + s->opt.limits.header_timeout_ms;
     conn_read_start(c);
 }
 
 /* A head or a body that does not come in time gets 408; an idle connection is just closed. */
-static void on_deadline(struct http_conn *c) {
+static void http_conn_on_deadline(struct http_conn *c) {
     if (c->state == CONN_HEAD && c->in.len == 0) {
         conn_close(c);
         return;
@@ -768,7 +741,7 @@ static void on_deadline(struct http_conn *c) {
         if (c->state == CONN_BODY)
             fail_body(c, &err);
         else
-            fail(c, &err, 0);
+            http_conn_fail(c, &err, 0);
         return;
     }
     conn_close(c);
@@ -779,20 +752,15 @@ void conn_sweep(struct http_server *s) {
     struct http_conn *next;
     for (struct http_conn *c = s->conns; c; c = next) {
         next = c->next;
-        size_t left = uv_stream_get_write_queue_size(&c->uv.stream);
-        if (left != c->write_left) {
-            /* The client reads, however slowly: one long write tells nothing until it is done. */
-            c->write_left = left;
-            if (c->write_deadline_ms)
-                c->write_deadline_ms = now + s->opt.limits.write_timeout_ms;
-        }
         if (c->write_deadline_ms && now > c->write_deadline_ms)
             conn_close(c);
         else if ((c->deadline_ms && now > c->deadline_ms &&
                   !(c->state == CONN_HEAD && c->queued)) ||
                  !keeps_pace(c))
-            on_deadline(c);
+            http_conn_on_deadline(c);
         else if (c->ws)
             ws_tick(c->ws, now);
+        else
+            follow_tick(c, now);
     }
 }

@@ -41,6 +41,9 @@ static int set_host(struct http_req *req, const char *authority, struct err *err
     const char *bracket = strchr(authority, ']');
     const char *colon = strchr(bracket ? bracket : authority, ':');
     size_t len = colon ? (size_t)(colon - authority) : n;
+    size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
+    if (colon && (digits > 5 || colon[1 + digits]))
+        return err_set(err, ERR_BAD_REQUEST, "the port in the Host field is malformed");
     req->host = xmalloc(len + 1);
     for (size_t i = 0; i < len; i++)
         req->host[i] = (char)tolower((unsigned char)authority[i]);

@@ -2,6 +2,8 @@
 /* What the files of http/ share; nobody else includes this. */
 
 #include "base/buf.h"
+#include "base/id.h"
+#include "front/common/share.h"
 #include "front/http/server.h"
 #include "http1/head.h"
 #include "loop/later.h"
@@ -59,9 +61,14 @@ struct http_req {
     void *user;
     void (*free_user)(void *);
 
+    int64_t ticket; /* it begins when the store has written that; 0: it has begun */
+    struct later begin;
+
     struct buf extra; /* further header fields of the answer, ready to send */
     int status;
-    bool streaming; /* the answer's head is out */
+    bool streaming;   /* the answer's head is out */
+    bool events;      /* and it is a stream of events */
+    uint64_t said_ms; /* when something of it was last written */
     bool chunked;
     bool bodyless;                          /* the answer has a head only */
     bool owed;                              /* a handler owes an answer */
@@ -82,18 +89,28 @@ struct http_conn {
     struct buf in;   /* bytes that wait: a part of a head, or what was pipelined */
     struct buf soon; /* small pieces of a stream that go out together, in the next turn */
     struct later flush;
-    size_t scanned;    /* bytes of a part of a head that hold no end of it */
-    size_t write_left; /* unwritten bytes at the last sweep */
+    size_t scanned; /* bytes of a part of a head that hold no end of it */
     struct http_req *req;
     struct http_ws *ws;
     struct http_raw *raw;
     enum conn_state state;
     struct later later;         /* goes on with it, or ends it, in the next turn of the loop */
+    uint64_t accepted_ms;       /* 0: it has had a request */
     uint64_t deadline_ms;       /* of the present state, 0: none */
     uint64_t write_deadline_ms; /* while bytes wait to be written */
     uint64_t pace_ms;           /* when the pace of a body was looked at last */
     size_t pace_seen;           /* what had come of it until then */
-    size_t queued;
+    /* What the client has not taken (unsent.c). */
+    struct unsent *unsent;
+    struct unsent *unsent_last;
+    size_t queued;       /* bytes of it, and of the write that waits for the socket */
+    size_t queue_first;  /* bytes of the write that began the queue */
+    uint64_t taken_ms;   /* when the client last took something, or the queue began */
+    int64_t hold_ticket; /* nothing leaves before the store has written that; 0: it may */
+    struct later release;
+    bool waking;         /* a write waits for the socket */
+    bool drain_wanted;   /* somebody is told when the queue is short */
+    char owner[ID_SIZE]; /* the key that it is for, and that pays for the queue; "": none */
     bool local;
     bool reading;
     bool eof;        /* the client will send no more */
@@ -115,14 +132,20 @@ struct http_server {
     struct http_conn *conns;
     struct http_stats stats;
     uv_timer_t sweep;
+    size_t delayed; /* requests and connections that wait for the store */
     struct later_queue later;
+    struct later recheck;    /* of who is valid still */
     struct later_queue last; /* what is written soon: behind what else the loop has to do */
     struct listener *listeners;
     char date[40];
     uint64_t date_ms;
     char id_prefix[9];
     uint64_t next_id;
-    uint64_t told_refused_ms; /* when it was last said that connections cannot be accepted */
+    struct shares unread;        /* of unread_bytes, by keys */
+    struct unsent_block *shared; /* the last that was shared, while it is used; or NULL */
+    uint64_t told_cut_ms;        /* when it was last said that clients are cut off */
+    uint64_t told_refused_ms;    /* when it was last said that connections cannot be accepted */
+    bool leaving;                /* http_server_leave(); also while it drains */
     bool draining;
     void (*on_drained)(void *ctx);
     void *drained_ctx;
@@ -148,15 +171,26 @@ struct listener {
 /* conn.c */
 /* The one place that changes a connection's state. */
 void conn_move(struct http_conn *c, enum conn_state to);
-void conn_accept(struct listener *l);
+/* fd -1: libuv has it. */
+void conn_accept(struct listener *l, int fd);
+/* A server that ends gives a new connection so long to send its first request. */
+enum { FIRST_MS = 1000 };
+bool conn_expects(const struct http_conn *c, uint64_t now_ms);
 void conn_close(struct http_conn *c);
 /* Writes the pieces now or queues them. False if the connection is of no more use. */
 bool conn_write(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
-/* The same; own is what the last piece is in, which is taken if it is large and has to wait. */
-bool conn_write_own(struct http_conn *c, const uv_buf_t *pieces, unsigned n, struct buf *own);
+/* What pieces are in, so that what has to wait need not be copied; each may be NULL. */
+struct unsent_source {
+    struct buf *own; /* the last piece is in it, and it may be taken */
+    json_t *text;    /* a string that is a piece: it may be shared */
+};
+bool conn_write_from(struct http_conn *c, const uv_buf_t *pieces, unsigned n,
+                     const struct unsent_source *from);
 /* For pieces that others are likely to follow at once: what comes in one turn of the loop goes out
- * in one call. */
-bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n);
+ * in one call. text is a string that is one of them, or NULL. */
+bool conn_write_soon(struct http_conn *c, const uv_buf_t *pieces, unsigned n, json_t *text);
+/* The client has taken something of what waits: from the loop. */
+void conn_taken(struct http_conn *c);
 void conn_sweep(struct http_server *s);
 /* There is somebody whose time to speak runs. */
 void http_server_watch(struct http_server *s);
@@ -174,6 +208,19 @@ void conn_linger(struct http_conn *c);
 void conn_end_after_writes(struct http_conn *c);
 /* The body of the request is not held any more. */
 void conn_body_released(struct http_req *req);
+
+/* unsent.c */
+/* Puts what was not sent of the pieces into the queue. False: the queue is longer than it may be.
+ */
+bool unsent_add(struct http_conn *c, const uv_buf_t *pieces, unsigned n, size_t sent,
+                const struct unsent_source *from);
+/* Frees the queue. */
+void unsent_drop(struct http_conn *c);
+/* Writes what was held back. */
+void unsent_release(struct http_conn *c);
+/* A queue that is longer makes its producer wait. When clients that do not read make the server
+ * hold much, each may have less. */
+size_t unsent_high_mark(const struct http_conn *c);
 
 /* head.c */
 /* Parses a whole head into req, and readies the connection for the body. */
@@ -194,6 +241,14 @@ bool req_read_apart(struct http_req *req);
 /* Calls the handler. What was made of the body goes when it returns: a request may wait for its
  * answer for hours, and a tree is many times as large as its text. */
 void req_handle(struct http_req *req);
+/* Calls the handler. */
+void req_begin(struct http_req *req);
+/* commits.c: whether the request waits for the store; it does no more; whether its answer does; the
+ * connection ends. */
+bool commits_delay(struct http_req *req);
+void commits_forget(struct http_req *req);
+void commits_hold(struct http_req *req);
+void commits_close(struct http_conn *c);
 void req_read_done(struct http_req *req);
 
 /* router.c */
@@ -208,6 +263,9 @@ void ws_conn_gone(struct http_ws *ws);
 void ws_drained(struct http_ws *ws);
 void ws_going_away(struct http_ws *ws);
 void ws_tick(struct http_ws *ws, uint64_t now_ms);
+
+/* follow.c */
+void follow_tick(struct http_conn *c, uint64_t now_ms);
 
 /* raw.c */
 bool raw_is_paused(const struct http_raw *r);

@@ -19,7 +19,8 @@ int http_read_json(const char *body, size_t len, json_t **ret_json, struct err *
     return json_parse(body, len, "the request body", ret_json, err);
 }
 
-static int read_tree(const char *body, size_t len, const void *how, void **ret, struct err *err) {
+static int http_reading_read_tree(const char *body, size_t len, const void *how, void **ret,
+                                  struct err *err) {
     (void)how;
     json_t *j = NULL;
     int rc = http_read_json(body, len, &j, err);
@@ -28,13 +29,14 @@ static int read_tree(const char *body, size_t len, const void *how, void **ret, 
     return rc;
 }
 
-static void free_tree(void *p) {
+static void http_reading_free_tree(void *p) {
     json_decref(p);
 }
 
-static const struct http_reader json_reader = {.read = read_tree, .free = free_tree};
+static const struct http_reader json_reader = {.read = http_reading_read_tree,
+                                               .free = http_reading_free_tree};
 const struct http_reader http_reader_json_kept = {
-    .read = read_tree, .free = free_tree, .keeps_body = true};
+    .read = http_reading_read_tree, .free = http_reading_free_tree, .keeps_body = true};
 
 static const struct http_reader *reader_of(const struct http_req *req) {
     return req->route && req->route->reader ? req->route->reader : &json_reader;
@@ -42,7 +44,7 @@ static const struct http_reader *reader_of(const struct http_req *req) {
 
 /* --- on the loop --- */
 
-static bool is_large(const struct http_req *req) {
+static bool http_reading_is_large(const struct http_req *req) {
     return req->body_seen > LIMIT_READ_AT_ONCE_BYTES;
 }
 
@@ -54,7 +56,7 @@ struct read_rest {
     void *read;
 };
 
-static void on_rest(void *ctx) {
+static void http_reading_on_rest(void *ctx) {
     struct read_rest *r = ctx;
     intake_dispose(r->server->opt.intake, r->free, r->read);
     free(r);
@@ -65,19 +67,25 @@ static void on_rest(void *ctx) {
 static void dispose_later(struct http_server *s, void (*free_read)(void *read), void *read) {
     struct read_rest *r = xcalloc(1, sizeof(*r));
     *r = (struct read_rest){.server = s, .free = free_read, .read = read};
-    later_post(&s->later, &r->later, on_rest, r);
+    later_post(&s->later, &r->later, http_reading_on_rest, r);
 }
 
 void req_read_done(struct http_req *req) {
     void *p = req->read;
     req->read = NULL;
-    if (p && is_large(req) && req->server->opt.intake)
+    if (p && http_reading_is_large(req) && req->server->opt.intake)
         dispose_later(req->server, reader_of(req)->free, p);
     else if (p)
         reader_of(req)->free(p);
 }
 
 void req_handle(struct http_req *req) {
+    if (!commits_delay(req))
+        req_begin(req);
+}
+
+void req_begin(struct http_req *req) {
+    req->on_gone = NULL; /* of who waited for the store */
     struct http_server *s = req->server;
     s->handled = req;
     req->route->handler(req, req->route->ctx);
@@ -121,7 +129,7 @@ struct http_reading {
     char how[]; /* a copy: the settings may change meanwhile */
 };
 
-static void free_reading(void *ctx) {
+static void http_reading_free(void *ctx) {
     struct http_reading *r = ctx;
     if (r->read)
         r->reader->free(r->read);
@@ -129,7 +137,7 @@ static void free_reading(void *ctx) {
     free(r);
 }
 
-static void on_work(void *ctx) {
+static void http_reading_on_work(void *ctx) {
     struct http_reading *r = ctx;
     if (r->reader->read(r->body.data, r->body.len, r->how, &r->read, &r->err) == 0)
         r->err = (struct err){0};
@@ -137,7 +145,7 @@ static void on_work(void *ctx) {
         buf_finish(&r->body);
 }
 
-static void on_done(void *ctx) {
+static void http_reading_on_done(void *ctx) {
     struct http_reading *r = ctx;
     struct http_req *req = r->req;
     req->on_gone = NULL;
@@ -146,18 +154,18 @@ static void on_done(void *ctx) {
     req->read = r->read;
     r->read = NULL;
     req->read_err = r->err;
-    free_reading(r);
+    http_reading_free(r);
     req_handle(req);
 }
 
-static void on_gone(void *ctx) {
+static void http_reading_on_gone(void *ctx) {
     struct http_reading *r = ctx;
     struct http_req *req = r->req;
     intake_cancel(r->item);
     http_respond_empty(req, 499);
 }
 
-static void start(struct http_req *req, struct intake *intake) {
+static void http_reading_start(struct http_req *req, struct intake *intake) {
     const struct http_reader *reader = reader_of(req);
     const char *owner = req->server->opt.owner ? req->server->opt.owner(req) : "";
     struct http_reading *r = xcalloc(1, sizeof(*r) + reader->how_bytes);
@@ -169,17 +177,17 @@ static void start(struct http_req *req, struct intake *intake) {
     r->item = intake_start(intake,
                            &(struct intake_ask){.owner = owner,
                                                 .bytes = r->body.len,
-                                                .work = on_work,
-                                                .on_done = on_done,
-                                                .free = free_reading,
+                                                .work = http_reading_on_work,
+                                                .on_done = http_reading_on_done,
+                                                .free = http_reading_free,
                                                 .ctx = r},
                            &err);
     if (!r->item) {
-        free_reading(r);
+        http_reading_free(r);
         http_respond_err(req, &err);
         return;
     }
-    http_req_on_gone(req, on_gone, r);
+    http_req_on_gone(req, http_reading_on_gone, r);
 }
 
 /* Of other methods a body has no meaning. A handler that looked at one nevertheless would read it
@@ -191,8 +199,8 @@ static bool has_meaning(const struct http_req *req) {
 
 bool req_read_apart(struct http_req *req) {
     struct intake *intake = req->server->opt.intake;
-    if (!intake || !is_large(req) || !has_meaning(req))
+    if (!intake || !http_reading_is_large(req) || !has_meaning(req))
         return false;
-    start(req, intake);
+    http_reading_start(req, intake);
     return true;
 }

@@ -20,11 +20,11 @@ const char *http_method_name(enum http_method method) {
 }
 
 /* Heads are put together by hand: formatting them cost a tenth of a small request. */
-static char *put(char *p, const char *text) {
+static char *http_request_put(char *p, const char *text) {
     return mempcpy(p, text, strlen(text));
 }
 
-static char *put_number(char *p, uint64_t v) {
+static char *http_request_put_number(char *p, uint64_t v) {
     char text[20];
     size_t n = sizeof(text);
     do
@@ -55,7 +55,7 @@ struct http_req *req_create(struct http_server *s) {
     req->server = s;
     req->start_ns = clock_mono_ns();
     req->length = -1;
-    char *p = put(req->id, s->id_prefix);
+    char *p = http_request_put(req->id, s->id_prefix);
     *p++ = '-';
     *put_hex(p, ++s->next_id) = 0;
     buf_init(&req->extra, EXTRA_MAX);
@@ -67,6 +67,7 @@ void req_destroy(struct http_req *req) {
         return;
     if (req->server->handled == req)
         req->server->handled = NULL;
+    commits_forget(req);
     if (req->free_user)
         req->free_user(req->user);
     conn_body_released(req);
@@ -152,6 +153,10 @@ const char *http_req_param(const struct http_req *req, const char *name) {
 int http_req_query_get(const struct http_req *req, const char *name, char **ret_value,
                        struct err *err) {
     return url_query_get(req->query, name, ret_value, err);
+}
+
+int http_req_query_check(const struct http_req *req, const char *const *allowed, struct err *err) {
+    return url_query_check(req->query, allowed, err);
 }
 
 bool http_req_accepts(const struct http_req *req, const char *type) {
@@ -278,34 +283,37 @@ enum { HEAD_MAX = 1024, TYPE_MAX = 256 };
 static size_t make_head(struct http_req *req, char out[HEAD_MAX], int status, const char *type,
                         ssize_t len) {
     struct http_conn *c = req->conn;
-    bool close_after = !req->keep_alive || (c && (c->server->draining || c->state == CONN_BODY));
+    bool close_after = !req->keep_alive || (c && (c->server->leaving || c->state == CONN_BODY));
     if (close_after)
         req->keep_alive = false;
-    char *p = put(out, "HTTP/1.1 ");
-    p = put_number(p, (uint64_t)status);
+    char *p = http_request_put(out, "HTTP/1.1 ");
+    p = http_request_put_number(p, (uint64_t)status);
     *p++ = ' ';
-    p = put(p, http1_phrase(status));
-    p = put(p, "\r\nDate: ");
-    p = put(p, server_date(req->server));
+    p = http_request_put(p, http1_phrase(status));
+    p = http_request_put(p, "\r\nDate: ");
+    p = http_request_put(p, server_date(req->server));
     if (type && strlen(type) <= TYPE_MAX && is_field_value(type)) {
-        p = put(p, "\r\nContent-Type: ");
-        p = put(p, type);
+        p = http_request_put(p, "\r\nContent-Type: ");
+        p = http_request_put(p, type);
     }
     if (len >= 0 && !has_no_body(status)) {
-        p = put(p, "\r\nContent-Length: ");
-        p = put_number(p, (uint64_t)len);
+        p = http_request_put(p, "\r\nContent-Length: ");
+        p = http_request_put_number(p, (uint64_t)len);
     } else if (req->chunked) {
-        p = put(p, "\r\nTransfer-Encoding: chunked");
+        p = http_request_put(p, "\r\nTransfer-Encoding: chunked");
     }
-    p = put(p, "\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: ");
-    p = put(p, req->id);
-    p = put(p, close_after        ? "\r\nConnection: close\r\n"
-               : req->head.http10 ? "\r\nConnection: keep-alive\r\n"
-                                  : "\r\n");
+    /* What guests make is on an origin of its own, and says itself who may embed it. */
+    if (!req->route || !(req->route->flags & HTTP_ROUTE_GUEST))
+        p = http_request_put(p, "\r\nCross-Origin-Resource-Policy: same-origin");
+    p = http_request_put(p, "\r\nX-Content-Type-Options: nosniff\r\nX-Request-Id: ");
+    p = http_request_put(p, req->id);
+    p = http_request_put(p, close_after        ? "\r\nConnection: close\r\n"
+                            : req->head.http10 ? "\r\nConnection: keep-alive\r\n"
+                                               : "\r\n");
     return (size_t)(p - out);
 }
 
-static void observe(struct http_req *req) {
+static void http_request_observe(struct http_req *req) {
     struct http_server *s = req->server;
     s->stats.requests_total++;
     if (s->opt.observer)
@@ -314,8 +322,8 @@ static void observe(struct http_req *req) {
 }
 
 /* The answer is complete; the request ends here. */
-static void finish(struct http_req *req) {
-    observe(req);
+static void http_request_finish(struct http_req *req) {
+    http_request_observe(req);
     req->owed = false;
     if (req->conn)
         conn_answered(req->conn, req);
@@ -327,6 +335,7 @@ static bool send_whole(struct http_req *req, int status, const char *type, const
                        size_t len, struct buf *own) {
     if (!req->conn)
         return false;
+    commits_hold(req);
     char head[HEAD_MAX];
     size_t n = make_head(req, head, status, type, (ssize_t)len);
     bool bodyless = req->method == HTTP_METHOD_HEAD || has_no_body(status);
@@ -337,20 +346,21 @@ static bool send_whole(struct http_req *req, int status, const char *type, const
     pieces[k++] = uv_buf_init((char *)"\r\n", 2);
     if (!bodyless && len > 0)
         pieces[k++] = uv_buf_init((char *)(uintptr_t)body, (unsigned)len);
-    return conn_write_own(req->conn, pieces, k, bodyless ? NULL : own);
+    return conn_write_from(req->conn, pieces, k,
+                           &(struct unsent_source){.own = bodyless ? NULL : own});
 }
 
-static void respond(struct http_req *req, int status, const char *type, const void *body,
-                    size_t len, struct buf *own) {
+static void http_request_respond(struct http_req *req, int status, const char *type,
+                                 const void *body, size_t len, struct buf *own) {
     req->status = status;
     req->on_gone = NULL; /* this is the answer, whether the client is there or not */
     (void)send_whole(req, status, type, body, len, own);
-    finish(req);
+    http_request_finish(req);
 }
 
 void http_respond(struct http_req *req, int status, const char *type, const void *body,
                   size_t len) {
-    respond(req, status, type, body, len, NULL);
+    http_request_respond(req, status, type, body, len, NULL);
 }
 
 void http_respond_text(struct http_req *req, int status, const char *text) {
@@ -364,7 +374,7 @@ void http_respond_buf(struct http_req *req, int status, const char *type, struct
                       body->max);
         http_respond_err(req, &err);
     } else {
-        respond(req, status, type, body->data, body->len, body);
+        http_request_respond(req, status, type, body->data, body->len, body);
     }
     buf_finish(body);
 }
@@ -402,16 +412,21 @@ static void error_body(struct buf *b, const struct http_req *req, const struct e
 }
 
 static bool has_extra(const struct http_req *req, const char *field) {
-    return req->extra.data && memmem(req->extra.data, req->extra.len, field, strlen(field));
+    return req->extra.data && strcasestr(req->extra.data, field);
 }
 
 /* What a key may spend is counted by days of UTC. */
 void http_res_retry_after(struct http_req *req, enum err_code code) {
-    char text[24];
     int64_t wait_s = code == ERR_RATE || code == ERR_UNAVAILABLE ? 1
                      : code == ERR_QUOTA                         ? clock_day_left_s(clock_wall_ms())
                                                                  : 0;
-    if (wait_s == 0 || has_extra(req, "Retry-After: "))
+    if (wait_s > 0)
+        http_res_retry_after_s(req, wait_s);
+}
+
+void http_res_retry_after_s(struct http_req *req, int64_t wait_s) {
+    char text[24];
+    if (has_extra(req, "Retry-After: "))
         return;
     (void)snprintf(text, sizeof(text), "%lld", (long long)wait_s);
     http_res_header(req, "Retry-After", text);
@@ -441,7 +456,7 @@ void req_fail(struct http_conn *c, const struct err *err, int status) {
     error_body(&b, req, err);
     (void)send_whole(req, req->status, "application/json", b.data, b.len, NULL);
     buf_finish(&b);
-    observe(req);
+    http_request_observe(req);
     req_destroy(req);
 }
 
@@ -449,12 +464,23 @@ void http_stream_length(struct http_req *req, uint64_t len) {
     req->length = (int64_t)len;
 }
 
+void http_sse_begin(struct http_req *req) {
+    if (!has_extra(req, "Cache-Control: "))
+        http_res_header(req, "Cache-Control", "no-store");
+    req->events = true;
+    req->said_ms = uv_now(req->server->opt.loop);
+    http_stream_begin(req, 200, "text/event-stream");
+}
+
 void http_stream_begin(struct http_req *req, int status, const char *type) {
+    if (req->length < 0 && !has_extra(req, "X-Accel-Buffering: "))
+        http_res_header(req, "X-Accel-Buffering", "no");
     req->status = status;
     req->streaming = true;
     struct http_conn *c = req->conn;
     if (!c)
         return;
+    commits_hold(req);
     req->bodyless = req->method == HTTP_METHOD_HEAD || has_no_body(status);
     req->chunked = !req->head.http10 && !has_no_body(status) && req->length < 0;
     if (req->head.http10 && !req->bodyless && req->length < 0)
@@ -464,13 +490,15 @@ void http_stream_begin(struct http_req *req, int status, const char *type) {
     uv_buf_t pieces[3] = {uv_buf_init(head, (unsigned)n),
                           uv_buf_init(req->extra.data, (unsigned)req->extra.len),
                           uv_buf_init((char *)"\r\n", 2)};
-    (void)conn_write_soon(c, pieces, 3);
+    (void)conn_write_soon(c, pieces, 3, NULL);
 }
 
 bool http_stream_write(struct http_req *req, const void *data, size_t len) {
     struct http_conn *c = req->conn;
+    if (!c)
+        return false;
     /* A chunk of no bytes would end the body. */
-    if (!c || len == 0 || req->bodyless)
+    if (len == 0 || req->bodyless)
         return true;
     /* More than was promised would be taken for the next answer. */
     if (req->length >= 0) {
@@ -480,6 +508,7 @@ bool http_stream_write(struct http_req *req, const void *data, size_t len) {
     char size[24];
     uv_buf_t pieces[3];
     unsigned k = 0;
+    req->said_ms = uv_now(c->server->opt.loop);
     if (req->chunked) {
         int n = snprintf(size, sizeof(size), "%zx\r\n", len);
         pieces[k++] = uv_buf_init(size, (unsigned)n);
@@ -487,9 +516,12 @@ bool http_stream_write(struct http_req *req, const void *data, size_t len) {
     pieces[k++] = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
     if (req->chunked)
         pieces[k++] = uv_buf_init((char *)"\r\n", 2);
-    if (!conn_write_soon(c, pieces, k))
-        return true; /* gone: on_gone has been called, further writes go nowhere */
-    return !c->throttled;
+    /* A connection that is broken closes in the next turn of the loop, which calls on_gone. */
+    return conn_write_soon(c, pieces, k, NULL) && !c->throttled;
+}
+
+bool http_stream_has_body(const struct http_req *req) {
+    return !req->bodyless;
 }
 
 void http_stream_on_drain(struct http_req *req, void (*on_drain)(void *ctx), void *ctx) {
@@ -507,7 +539,7 @@ void http_stream_end(struct http_req *req) {
         uv_buf_t b = uv_buf_init((char *)"0\r\n\r\n", 5);
         (void)conn_write(req->conn, &b, 1);
     }
-    finish(req);
+    http_request_finish(req);
 }
 
 void http_stream_break(struct http_req *req) {
@@ -518,7 +550,7 @@ void http_stream_break(struct http_req *req) {
         req->conn = NULL;
         conn_close(c);
     }
-    finish(req);
+    http_request_finish(req);
 }
 
 bool http_sse_send(struct http_req *req, const char *event, const char *id, const char *data,

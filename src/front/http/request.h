@@ -14,7 +14,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/uio.h>
 
 struct http_req;
 struct http_ws;
@@ -63,6 +62,9 @@ const char *http_req_param(const struct http_req *req, const char *name);
  * if it is malformed. */
 int http_req_query_get(const struct http_req *req, const char *name, char **ret_value,
                        struct err *err);
+/* Fails unless every name in the query is in the NULL-terminated list: a filter with a typing error
+ * would show everything. */
+int http_req_query_check(const struct http_req *req, const char *const *allowed, struct err *err);
 /* True if the client lists the media type in Accept, other than by a wildcard. */
 bool http_req_accepts(const struct http_req *req, const char *type);
 const char *http_req_id(const struct http_req *req);
@@ -113,12 +115,26 @@ void http_respond_empty(struct http_req *req, int status);
 void http_respond_err(struct http_req *req, const struct err *err);
 /* When to come again after an error of that kind, unless it was said; nothing for others. */
 void http_res_retry_after(struct http_req *req, enum err_code code);
+void http_res_retry_after_s(struct http_req *req, int64_t wait_s);
+
+/* Before an answer of a route with HTTP_ROUTE_DIRECT that names what goes on: it leaves when what
+ * was submitted to the store is written. */
+void http_hold(struct http_req *req);
 
 /* Before http_stream_begin(): how many bytes will come. */
 void http_stream_length(struct http_req *req, uint64_t len);
+/* Proxies are asked to pass each piece on at once, unless the length was given. */
 void http_stream_begin(struct http_req *req, int status, const char *type);
-/* True if more may be written now; false: wait for on_drain. */
+/* The same for server-sent events. When nothing is sent for 15 s, a comment line is: what is
+ * written must be whole events. */
+void http_sse_begin(struct http_req *req);
+/* True if more may be written now. False: wait. on_drain comes when there is room; on_gone comes
+ * when the client is gone, or has come already. Whoever reads from somewhere to write here stops at
+ * false and has both. */
 bool http_stream_write(struct http_req *req, const void *data, size_t len);
+/* After http_stream_begin(): whether what is written goes anywhere. Not if the method is HEAD:
+ * there is no need to read it then. */
+bool http_stream_has_body(const struct http_req *req);
 void http_stream_on_drain(struct http_req *req, void (*on_drain)(void *ctx), void *ctx);
 void http_stream_end(struct http_req *req);
 /* Ends the connection in the middle of the body, so that the client knows that it is not whole. */
@@ -141,8 +157,12 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
 /* False when the peer reads too slowly and the message was not queued: the socket is being closed.
  */
 bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text);
-/* One message in up to three pieces. */
-bool http_ws_send_pieces(struct http_ws *ws, const struct iovec *pieces, unsigned n, bool text);
+/* One message of text in three pieces. */
+bool http_ws_send_around(struct http_ws *ws, const char *before, const char *text, size_t len,
+                         const char *after);
+/* The same. text is a string, which is kept and not copied while it waits to be sent: many sockets
+ * that are sent the same one after the other share it. */
+bool http_ws_send_shared(struct http_ws *ws, const char *before, json_t *text, const char *after);
 /* Inside on_message: the message as the caller's own, with a NUL behind it. Large ones need not be
  * copied so. */
 char *http_ws_take(struct http_ws *ws);
@@ -151,6 +171,8 @@ char *http_ws_take(struct http_ws *ws);
 void http_ws_pause(struct http_ws *ws, bool paused);
 /* Bytes that wait to be sent. */
 size_t http_ws_queued(const struct http_ws *ws);
+/* on_drain is called when few of them are left. False: there are none. */
+bool http_ws_want_drain(struct http_ws *ws);
 void http_ws_close(struct http_ws *ws, int code, const char *reason);
 
 /* Hands the connection over: the head of a last answer (101) is sent as given, after that bytes go

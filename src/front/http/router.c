@@ -3,6 +3,7 @@
 #include "front/http/internal.h"
 #include "front/http/url.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ static bool list_has(const char *list, const char *word) {
     return false;
 }
 
-static bool allows(const struct http_route *r, enum http_method m) {
+static bool router_allows(const struct http_route *r, enum http_method m) {
     if (m == HTTP_METHOD_OTHER)
         return false;
     return list_has(r->methods, http_method_name(m)) ||
@@ -34,7 +35,7 @@ struct match {
     size_t n;
 };
 
-static bool match_path(const char *pattern, const char *path, struct match *m) {
+static bool router_match_path(const char *pattern, const char *path, struct match *m) {
     m->n = 0;
     while (*pattern) {
         if (*pattern != '{') {
@@ -76,11 +77,23 @@ static bool set_params(struct http_req *req, const struct match *m) {
     return true;
 }
 
-static bool refuse(struct http_req *req, enum err_code code, const char *message) {
+static bool router_refuse(struct http_req *req, enum err_code code, const char *message) {
     struct err err;
     (void)err_set(&err, code, "%s", message);
     http_respond_err(req, &err);
     return false;
+}
+
+/* The guard, which finds out whose request it is. */
+static bool ask_guard(struct http_server *s, struct http_req *req) {
+    struct http_conn *c = req->conn; /* none in unit tests */
+    if (c)
+        c->owner[0] = 0;
+    if (s->opt.guard && !s->opt.guard(req, req->route->flags, s->opt.ctx))
+        return false;
+    if (c && s->opt.owner)
+        (void)snprintf(c->owner, sizeof(c->owner), "%s", s->opt.owner(req));
+    return true;
 }
 
 bool router_admit(struct http_server *s, struct http_req *req) {
@@ -89,16 +102,16 @@ bool router_admit(struct http_server *s, struct http_req *req) {
     struct match m;
     if (s->opt.is_guest_host && s->opt.is_guest_host(req->host, s->opt.ctx)) {
         req->route = &s->guest_route;
-        return !s->opt.guard || s->opt.guard(req, req->route->flags, s->opt.ctx);
+        return ask_guard(s, req);
     }
     for (size_t i = 0; i < s->nroutes && !req->route; i++) {
         const struct http_route *r = &s->routes[i];
-        if (!match_path(r->pattern, req->path, &m))
+        if (!router_match_path(r->pattern, req->path, &m))
             continue;
-        if (allows(r, req->method)) {
+        if (router_allows(r, req->method)) {
             req->route = r;
             if (!set_params(req, &m))
-                return refuse(req, ERR_BAD_REQUEST, "the path holds a malformed escape");
+                return router_refuse(req, ERR_BAD_REQUEST, "the path holds a malformed escape");
         } else {
             if (allow.len > 0)
                 (void)buf_add_str(&allow, ", ");
@@ -110,7 +123,7 @@ bool router_admit(struct http_server *s, struct http_req *req) {
         req->route = &s->fallback_route;
     bool ok;
     if (req->route) {
-        ok = !s->opt.guard || s->opt.guard(req, req->route->flags, s->opt.ctx);
+        ok = ask_guard(s, req);
     } else if (allow.len > 0) {
         (void)buf_add_str(&allow, ", OPTIONS");
         http_res_header(req, "Allow", allow.data);
@@ -120,14 +133,14 @@ bool router_admit(struct http_server *s, struct http_req *req) {
         if (req->method == HTTP_METHOD_OPTIONS)
             http_respond_empty(req, 204);
         else
-            (void)refuse(req, ERR_METHOD, "this resource does not have that method");
+            (void)router_refuse(req, ERR_METHOD, "this resource does not have that method");
     } else if (strcmp(req->path, "*") == 0) {
         http_respond_empty(req, 204);
         ok = false;
     } else {
-        ok = refuse(req, ERR_NOT_FOUND,
-                    "there is nothing at this path; GET /openapi.json lists "
-                    "what there is");
+        ok = router_refuse(req, ERR_NOT_FOUND,
+                           "there is nothing at this path; GET /openapi.json lists "
+                           "what there is");
     }
     return ok;
 }

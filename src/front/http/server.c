@@ -28,7 +28,7 @@ struct http_limits http_limits_default(void) {
     };
 }
 
-static void on_sweep(uv_timer_t *t) {
+static void http_server_on_sweep(uv_timer_t *t) {
     struct http_server *s = t->data;
     conn_sweep(s);
     if (!s->conns)
@@ -37,7 +37,7 @@ static void on_sweep(uv_timer_t *t) {
 
 void http_server_watch(struct http_server *s) {
     if (!uv_is_active((uv_handle_t *)&s->sweep))
-        (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+        (void)uv_timer_start(&s->sweep, http_server_on_sweep, SWEEP_MS, SWEEP_MS);
 }
 
 struct http_server *http_server_create(const struct http_server_options *options) {
@@ -69,11 +69,11 @@ void http_server_route(struct http_server *s, const struct http_route *route) {
     s->routes[s->nroutes++] = *route;
 }
 
-static void on_connection(uv_stream_t *stream, int status) {
+static void http_server_on_connection(uv_stream_t *stream, int status) {
     struct listener *l = stream->data;
     struct http_server *s = l->server;
     if (status == 0) {
-        conn_accept(l);
+        conn_accept(l, -1);
         return;
     }
     /* No descriptor is free: libuv has hung up on whoever came. Said once a minute, not each time.
@@ -108,7 +108,7 @@ int http_server_listen(struct http_server *s, int fd, struct err *err) {
     s->listeners = l;
     s->handles++;
     if (rc == 0)
-        rc = uv_listen(&l->uv.stream, BACKLOG, on_connection);
+        rc = uv_listen(&l->uv.stream, BACKLOG, http_server_on_connection);
     if (rc < 0)
         return err_set(err, ERR_IO, "listen: %s", uv_strerror(rc));
     return 0;
@@ -125,11 +125,12 @@ struct http_stats http_server_stats(const struct http_server *s) {
 void server_release(struct http_server *s) {
     if (!s->destroyed || s->handles > 0 || s->stats.connections > 0 || s->stats.requests > 0)
         return;
+    shares_finish(&s->unread);
     free(s->routes);
     free(s);
 }
 
-static void on_listener_closed(uv_handle_t *h) {
+static void http_server_on_listener_closed(uv_handle_t *h) {
     struct listener *l = h->data;
     struct http_server *s = l->server;
     free(l);
@@ -137,11 +138,21 @@ static void on_listener_closed(uv_handle_t *h) {
     server_release(s);
 }
 
+/* Whoever has come by now is let in: closing the socket would cut them off. */
+static void accept_waiting(struct listener *l) {
+    uv_os_fd_t listening;
+    int fd;
+    if (uv_fileno(&l->uv.handle, &listening) == 0)
+        while ((fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
+            conn_accept(l, fd);
+}
+
 static void stop_listening(struct http_server *s) {
     while (s->listeners) {
         struct listener *l = s->listeners;
+        accept_waiting(l);
         s->listeners = l->next;
-        uv_close(&l->uv.handle, on_listener_closed);
+        uv_close(&l->uv.handle, http_server_on_listener_closed);
     }
 }
 
@@ -152,17 +163,33 @@ static void tell_drained(struct http_server *s) {
         cb(s->drained_ctx);
 }
 
-static void on_drain_timeout(uv_timer_t *t) {
+static void http_server_on_drain_timeout(uv_timer_t *t) {
     struct http_server *s = t->data;
     while (s->conns)
         conn_close(s->conns);
+}
+
+static bool http_server_is_endless(const struct http_conn *c) {
+    return c->raw || c->ws ||
+           (c->req && c->req->streaming && (c->req->route->flags & HTTP_ROUTE_WATCH));
+}
+
+void http_server_leave(struct http_server *s) {
+    s->leaving = true;
+}
+
+size_t http_server_busy(const struct http_server *s) {
+    size_t n = 0;
+    for (const struct http_conn *c = s->conns; c; c = c->next)
+        n += c->req && !http_server_is_endless(c);
+    return n;
 }
 
 void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_drained)(void *ctx),
                        void *ctx) {
     if (s->draining)
         return;
-    s->draining = true;
+    s->draining = s->leaving = true;
     s->on_drained = on_drained;
     s->drained_ctx = ctx;
     stop_listening(s);
@@ -170,24 +197,25 @@ void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_dra
     s->drain_timer.data = s;
     s->drain_timer_used = true;
     s->handles++;
-    (void)uv_timer_start(&s->drain_timer, on_drain_timeout, timeout_ms, 0);
+    (void)uv_timer_start(&s->drain_timer, http_server_on_drain_timeout, timeout_ms, 0);
+    uint64_t now_ms = uv_now(s->opt.loop);
     struct http_conn *next;
     for (struct http_conn *c = s->conns; c; c = next) {
         next = c->next;
-        bool endless =
-            c->raw || (c->req && c->req->streaming && (c->req->route->flags & HTTP_ROUTE_WATCH));
         if (c->ws)
             ws_going_away(c->ws);
-        else if (endless)
+        else if (http_server_is_endless(c))
             conn_close(c);
-        else if (c->state == CONN_HEAD && c->in.len == 0)
+        else if (c->state == CONN_HEAD && c->in.len == 0 && !conn_expects(c, now_ms))
             conn_end_after_writes(c);
+        else if (c->state == CONN_HEAD)
+            c->deadline_ms = now_ms + FIRST_MS;
     }
     if (s->stats.connections == 0)
         tell_drained(s);
 }
 
-static void on_timer_closed(uv_handle_t *h) {
+static void http_server_on_timer_closed(uv_handle_t *h) {
     struct http_server *s = h->data;
     s->handles--;
     server_release(s);
@@ -201,9 +229,9 @@ void http_server_destroy(struct http_server *s) {
         conn_close(s->conns);
     s->destroyed = true;
     s->opt.intake = NULL; /* its owner ends it; requests that are owed an answer may stay */
-    uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
-    later_queue_close(&s->later, on_timer_closed, s);
-    later_queue_close(&s->last, on_timer_closed, s);
+    uv_close((uv_handle_t *)&s->sweep, http_server_on_timer_closed);
+    later_queue_close(&s->later, http_server_on_timer_closed, s);
+    later_queue_close(&s->last, http_server_on_timer_closed, s);
     if (s->drain_timer_used)
-        uv_close((uv_handle_t *)&s->drain_timer, on_timer_closed);
+        uv_close((uv_handle_t *)&s->drain_timer, http_server_on_timer_closed);
 }

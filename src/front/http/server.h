@@ -3,8 +3,8 @@
  * end. One loop thread owns all of it. */
 
 #include "base/err.h"
+#include "front/common/intake.h"
 #include "front/http/request.h"
-#include "front/intake.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +39,7 @@ enum {
     HTTP_ROUTE_PAGE = 1 << 2,   /* the fallback */
     HTTP_ROUTE_WATCH = 1 << 3,  /* its streams have no end of their own: a drain ends them */
     HTTP_ROUTE_LEAVE = 1 << 4,  /* who shuts his side while he waits for the answer is gone */
+    HTTP_ROUTE_DIRECT = 1 << 5, /* it does not wait for the store: see struct http_commits */
     HTTP_ROUTE_USER = 1 << 8,   /* first bit that the guard may give a meaning */
 };
 
@@ -66,6 +67,13 @@ struct http_route {
     void (*write_error)(struct buf *out, const struct err *err);
 };
 
+/* What requests and answers wait for: the store's writes, by their tickets (commits.c). */
+struct http_commits {
+    int64_t (*submitted)(void *ctx);                /* the newest; NULL: nobody waits */
+    bool (*has_written)(void *ctx, int64_t ticket); /* true also while it cannot be */
+    void *ctx;
+};
+
 struct http_server_options {
     uv_loop_t *loop;
     struct http_limits limits;
@@ -79,7 +87,10 @@ struct http_server_options {
     http_handler guest_handler; /* always streaming */
     http_handler fallback;      /* for GET paths that no route has; may be NULL */
     struct intake *intake;      /* where large bodies are read; NULL: on the loop */
-    const char *(*owner)(const struct http_req *req); /* whose they are, for its shares */
+    const char *(*owner)(const struct http_req *req); /* whose they are; "" for nobody's */
+    /* Whether an owner may still have open streams; see http_server_recheck(). NULL: always. */
+    bool (*is_valid)(const char *owner, void *ctx);
+    struct http_commits commits;
     void *ctx;
 };
 
@@ -94,20 +105,33 @@ int http_server_listen(struct http_server *s, int fd, struct err *err);
 /* For what begins from now on. */
 void http_server_set_limits(struct http_server *s, const struct http_limits *limits);
 
+/* has_written() may have become true of something. From the loop. */
+void http_server_committed(struct http_server *s);
+
+/* Owners have changed: from the loop, every open stream of one that is not valid any more ends, be
+ * it an answer in pieces, a WebSocket, a connection that was handed over, or a body that comes. */
+void http_server_recheck(struct http_server *s);
+
 struct http_stats {
     size_t connections;
     size_t websockets;
     size_t requests;     /* alive: read, handled or owed an answer */
     size_t held_bytes;   /* of bodies that are not whole */
-    size_t unread_bytes; /* of answers that clients have not read */
+    size_t unread_bytes; /* of memory for what clients have not read: answers, streams, sockets */
     uint64_t accepted_total;
     uint64_t refused_total; /* connections over the limit */
+    uint64_t cut_total;     /* connections that did not read, and had to make room */
     uint64_t requests_total;
     uint64_t bytes_in;
     uint64_t bytes_out;
 };
 struct http_stats http_server_stats(const struct http_server *s);
 
+/* The server will end soon. It listens still; every answer says that its connection ends, and new
+ * WebSockets are refused. */
+void http_server_leave(struct http_server *s);
+/* Requests that are owed an answer. Streams without an end of their own are none. */
+size_t http_server_busy(const struct http_server *s);
 /* Stops listening, lets requests finish, closes WebSockets with 1001; on_drained is called when the
  * last connection is gone or after timeout_ms, whichever is first. */
 void http_server_drain(struct http_server *s, unsigned timeout_ms, void (*on_drained)(void *ctx),

@@ -3,7 +3,6 @@
 #include "base/mem.h"
 #include "front/http/internal.h"
 
-#include <assert.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -36,7 +35,7 @@ struct http_ws {
     bool paused;
 };
 
-static void on_over(void *ctx) {
+static void websocket_on_over(void *ctx) {
     struct http_ws *ws = ctx;
     int code = wslay_event_get_close_received(ws->ctx)
                    ? wslay_event_get_status_code_received(ws->ctx)
@@ -51,10 +50,11 @@ void ws_conn_gone(struct http_ws *ws) {
     struct http_server *s = ws->conn->server;
     s->stats.websockets--;
     ws->conn = NULL;
-    later_post(&s->later, &ws->later, on_over, ws);
+    later_post(&s->later, &ws->later, websocket_on_over, ws);
 }
 
-static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *out, size_t len, int flags, void *p) {
+static ssize_t websocket_on_recv(wslay_event_context_ptr ctx, uint8_t *out, size_t len, int flags,
+                                 void *p) {
     (void)flags;
     struct http_ws *ws = p;
     if (ws->in_len == 0) {
@@ -68,12 +68,12 @@ static ssize_t on_recv(wslay_event_context_ptr ctx, uint8_t *out, size_t len, in
     return (ssize_t)n;
 }
 
-static ssize_t on_send(wslay_event_context_ptr ctx, const uint8_t *data, size_t len, int flags,
-                       void *p) {
+static ssize_t websocket_on_send(wslay_event_context_ptr ctx, const uint8_t *data, size_t len,
+                                 int flags, void *p) {
     (void)flags;
     struct http_ws *ws = p;
     uv_buf_t b = uv_buf_init((char *)(uintptr_t)data, (unsigned)len);
-    if (!ws->conn || !conn_write_soon(ws->conn, &b, 1)) {
+    if (!ws->conn || !conn_write_soon(ws->conn, &b, 1, NULL)) {
         wslay_event_set_error(ctx, WSLAY_ERR_CALLBACK_FAILURE);
         return -1;
     }
@@ -81,8 +81,8 @@ static ssize_t on_send(wslay_event_context_ptr ctx, const uint8_t *data, size_t 
 }
 
 /* wslay looks at the length of a frame alone when it does not gather messages itself. */
-static void on_frame(wslay_event_context_ptr ctx,
-                     const struct wslay_event_on_frame_recv_start_arg *arg, void *p) {
+static void websocket_on_frame(wslay_event_context_ptr ctx,
+                               const struct wslay_event_on_frame_recv_start_arg *arg, void *p) {
     struct http_ws *ws = p;
     ws->in_control = wslay_is_ctrl_frame(arg->opcode);
     if (ws->in_control || arg->payload_length <= ws->message.max - ws->message.len)
@@ -91,20 +91,20 @@ static void on_frame(wslay_event_context_ptr ctx,
     wslay_event_shutdown_read(ctx);
 }
 
-static void on_piece(wslay_event_context_ptr ctx,
-                     const struct wslay_event_on_frame_recv_chunk_arg *arg, void *p) {
+static void websocket_on_piece(wslay_event_context_ptr ctx,
+                               const struct wslay_event_on_frame_recv_chunk_arg *arg, void *p) {
     (void)ctx;
     struct http_ws *ws = p;
     if (!ws->in_control && arg->data_length > 0)
         (void)buf_add(&ws->message, arg->data, arg->data_length);
 }
 
-static void on_msg(wslay_event_context_ptr ctx, const struct wslay_event_on_msg_recv_arg *arg,
-                   void *p) {
+static void websocket_on_msg(wslay_event_context_ptr ctx,
+                             const struct wslay_event_on_msg_recv_arg *arg, void *p) {
     struct http_ws *ws = p;
     if (wslay_is_ctrl_frame(arg->opcode))
         return;
-    if (ws->conn && wslay_event_get_read_enabled(ctx))
+    if (ws->conn && wslay_event_get_read_enabled(ctx) && !wslay_event_get_close_sent(ctx))
         ws->callbacks.on_message(ws->user, ws, ws->message.data ? ws->message.data : "",
                                  ws->message.len, arg->opcode == WSLAY_TEXT_FRAME);
     buf_finish(&ws->message); /* an idle connection keeps no buffer */
@@ -115,15 +115,15 @@ char *http_ws_take(struct http_ws *ws) {
 }
 
 static const struct wslay_event_callbacks wslay_callbacks = {
-    .recv_callback = on_recv,
-    .send_callback = on_send,
-    .on_frame_recv_start_callback = on_frame,
-    .on_frame_recv_chunk_callback = on_piece,
-    .on_msg_recv_callback = on_msg,
+    .recv_callback = websocket_on_recv,
+    .send_callback = websocket_on_send,
+    .on_frame_recv_start_callback = websocket_on_frame,
+    .on_frame_recv_chunk_callback = websocket_on_piece,
+    .on_msg_recv_callback = websocket_on_msg,
 };
 
 /* The WebSocket is over; what is written still goes out. */
-static void detach(struct http_ws *ws) {
+static void websocket_detach(struct http_ws *ws) {
     struct http_conn *c = ws->conn;
     c->ws = NULL;
     ws_conn_gone(ws);
@@ -131,13 +131,13 @@ static void detach(struct http_ws *ws) {
 }
 
 /* Sends what is queued; ends the connection when the closing handshake is done. */
-static void flush(struct http_ws *ws) {
+static void websocket_flush(struct http_ws *ws) {
     if (!ws->conn)
         return;
     if (wslay_event_send(ws->ctx) != 0)
         conn_break(ws->conn);
     else if (!wslay_event_want_read(ws->ctx) && !wslay_event_want_write(ws->ctx))
-        detach(ws);
+        websocket_detach(ws);
 }
 
 void ws_feed(struct http_ws *ws, const char *data, size_t len) {
@@ -151,9 +151,9 @@ void ws_feed(struct http_ws *ws, const char *data, size_t len) {
         static char bye[] = "\x88\x02\x03\xea"; /* 1002 */
         uv_buf_t b = uv_buf_init(bye, sizeof(bye) - 1);
         if (wslay_event_get_close_sent(ws->ctx) || conn_write(ws->conn, &b, 1))
-            detach(ws);
+            websocket_detach(ws);
     }
-    flush(ws);
+    websocket_flush(ws);
     ws->fed += len;
     if (ws->fed < TURN_BYTES || !ws->conn)
         return;
@@ -179,7 +179,7 @@ void ws_tick(struct http_ws *ws, uint64_t now_ms) {
         ws->pinged = true;
         struct wslay_event_msg ping = {.opcode = WSLAY_PING};
         (void)wslay_event_queue_msg(ws->ctx, &ping);
-        flush(ws);
+        websocket_flush(ws);
     }
 }
 
@@ -228,9 +228,9 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
     struct http_conn *c = req->conn;
     if (!c)
         (void)err_set(&err, ERR_CANCELLED, "the client is gone");
-    else if (c->server->draining)
+    else if (c->server->leaving)
         (void)err_set(&err, ERR_UNAVAILABLE, "the server is shutting down");
-    if (!c || c->server->draining || !check_handshake(req, &key, &err)) {
+    if (!c || c->server->leaving || !check_handshake(req, &key, &err)) {
         http_respond_err(req, &err);
         return NULL;
     }
@@ -281,7 +281,7 @@ struct http_ws *http_ws_accept(struct http_req *req, const char *protocol,
 }
 
 /* Of a whole message, which is written as it is: to go through wslay it would be copied. */
-static unsigned write_head(char head[static HEAD_MAX_BYTES], int opcode, uint64_t len) {
+static unsigned websocket_write_head(char head[static HEAD_MAX_BYTES], int opcode, uint64_t len) {
     unsigned more = len < 126 ? 0 : len <= UINT16_MAX ? 2 : 8;
     head[0] = (char)(0x80 | opcode);
     head[1] = (char)(more == 0 ? len : more == 2 ? 126 : 127);
@@ -290,30 +290,47 @@ static unsigned write_head(char head[static HEAD_MAX_BYTES], int opcode, uint64_
     return 2 + more;
 }
 
-bool http_ws_send_pieces(struct http_ws *ws, const struct iovec *pieces, unsigned n, bool text) {
-    uv_buf_t all[1 + PIECES_MAX];
+static bool ws_send(struct http_ws *ws, uv_buf_t all[static 1 + PIECES_MAX], unsigned n, bool text,
+                    json_t *shared) {
     char head[HEAD_MAX_BYTES];
     size_t len = 0;
-    assert(n <= PIECES_MAX);
-    for (unsigned i = 0; i < n; i++) {
-        all[1 + i] = uv_buf_init(pieces[i].iov_base, (unsigned)pieces[i].iov_len);
-        len += pieces[i].iov_len;
-    }
+    for (unsigned i = 1; i <= n; i++)
+        len += all[i].len;
     if (!ws->conn || ws->conn->broken)
         return false;
     if (ws->conn->queued + len > LIMIT_WS_QUEUE_BYTES) {
         conn_break(ws->conn);
         return false;
     }
-    flush(ws); /* an answer to a ping, say, or the end */
+    websocket_flush(ws); /* an answer to a ping, say, or the end */
     if (!ws->conn || ws->conn->broken || !wslay_event_get_write_enabled(ws->ctx))
         return false;
-    all[0] = uv_buf_init(head, write_head(head, text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME, len));
-    return conn_write_soon(ws->conn, all, 1 + n);
+    all[0] = uv_buf_init(
+        head, websocket_write_head(head, text ? WSLAY_TEXT_FRAME : WSLAY_BINARY_FRAME, len));
+    return conn_write_soon(ws->conn, all, 1 + n, shared);
 }
 
 bool http_ws_send(struct http_ws *ws, const char *data, size_t len, bool text) {
-    return http_ws_send_pieces(ws, &(struct iovec){(char *)(uintptr_t)data, len}, 1, text);
+    uv_buf_t all[1 + PIECES_MAX] = {[1] = uv_buf_init((char *)(uintptr_t)data, (unsigned)len)};
+    return ws_send(ws, all, 1, text, NULL);
+}
+
+bool http_ws_send_around(struct http_ws *ws, const char *before, const char *text, size_t len,
+                         const char *after) {
+    uv_buf_t all[1 + PIECES_MAX] = {
+        [1] = uv_buf_init((char *)(uintptr_t)before, (unsigned)strlen(before)),
+        [2] = uv_buf_init((char *)(uintptr_t)text, (unsigned)len),
+        [3] = uv_buf_init((char *)(uintptr_t)after, (unsigned)strlen(after))};
+    return ws_send(ws, all, 3, true, NULL);
+}
+
+bool http_ws_send_shared(struct http_ws *ws, const char *before, json_t *text, const char *after) {
+    uv_buf_t all[1 + PIECES_MAX] = {
+        [1] = uv_buf_init((char *)(uintptr_t)before, (unsigned)strlen(before)),
+        [2] = uv_buf_init((char *)(uintptr_t)json_string_value(text),
+                          (unsigned)json_string_length(text)),
+        [3] = uv_buf_init((char *)(uintptr_t)after, (unsigned)strlen(after))};
+    return ws_send(ws, all, 3, true, text);
 }
 
 bool ws_is_paused(const struct http_ws *ws) {
@@ -337,11 +354,18 @@ size_t http_ws_queued(const struct http_ws *ws) {
     return ws->conn ? ws->conn->queued : 0;
 }
 
+bool http_ws_want_drain(struct http_ws *ws) {
+    if (http_ws_queued(ws) == 0)
+        return false;
+    ws->conn->drain_wanted = true;
+    return true;
+}
+
 void http_ws_close(struct http_ws *ws, int code, const char *reason) {
     if (!ws->conn)
         return;
     size_t n = reason ? MIN(strlen(reason), (size_t)120) : 0;
     (void)wslay_event_queue_close(ws->ctx, (uint16_t)code, (const uint8_t *)reason, n);
     ws->conn->deadline_ms = uv_now(ws->conn->server->opt.loop) + 5000;
-    flush(ws);
+    websocket_flush(ws);
 }

@@ -6,8 +6,10 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "front/share.h"
+#include "base/sm.h"
+#include "front/common/share.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,20 +47,38 @@ struct job {
     void (*cancel)(void *ctx);
     void *ctx;
     struct keeping *keeping; /* NULL: they are stored */
+    int64_t events;          /* of those that are */
+    int64_t event_bytes;
     uint64_t dropped;
 };
+
+enum follow_state {
+    FOLLOW_IDLE,
+    FOLLOW_WAITING, /* on_more comes when what is queued has been written */
+    FOLLOW_AGAIN,   /* and once more for what was queued since */
+};
+
+static const struct sm_state follow_states[] = {
+    [FOLLOW_IDLE] = {"idle", SM_TO(FOLLOW_WAITING)},
+    [FOLLOW_WAITING] = {"waiting", SM_TO(FOLLOW_AGAIN) | SM_TO(FOLLOW_IDLE)},
+    [FOLLOW_AGAIN] = {"again", SM_TO(FOLLOW_WAITING)},
+};
+static const struct sm follow_sm = {"follow", follow_states, ARRAY_LEN(follow_states)};
 
 struct job_follow {
     struct job_follow *next;
     struct job_follow **at;
     struct jobs *jobs;
-    struct job *job; /* NULL: it is over */
+    enum follow_state state; /* of its wait for the store */
+    struct job *job;         /* NULL: it is over */
     struct keeping *keeping;
     char id[ID_SIZE];
     int64_t after;
+    int64_t end_ticket; /* when the job is over: what must be written until then */
     void (*on_more)(void *ctx);
     void *ctx;
     struct later more;
+    struct store_wait written;
 };
 
 struct job_watch {
@@ -67,13 +87,12 @@ struct job_watch {
     struct job *job; /* NULL: it is over, and is being told */
     void (*on_end)(void *ctx, const struct store_run_end *end);
     void *ctx;
-    struct later told;
+    struct store_wait written;
     struct store_run_end end; /* whose texts are ours */
 };
 
 struct jobs {
     struct job_watch *watches;
-    const char *expected;
     struct store *store;
     struct job *list;
     struct job_follow *follows;
@@ -106,7 +125,7 @@ void jobs_set_limit(struct jobs *all, int64_t (*max_jobs)(void *ctx, const char 
     all->max_ctx = ctx;
 }
 
-static void on_later_closed(uv_handle_t *h) {
+static void job_on_later_closed(uv_handle_t *h) {
     struct jobs *all = h->data;
     shares_finish(&all->shares);
     free(all);
@@ -115,7 +134,7 @@ static void on_later_closed(uv_handle_t *h) {
 void jobs_destroy(struct jobs *all) {
     if (!all)
         return;
-    later_queue_close(&all->later, on_later_closed, all);
+    later_queue_close(&all->later, job_on_later_closed, all);
 }
 
 static struct keeping *keeping_create(void) {
@@ -163,19 +182,17 @@ int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_jo
     if (limit < 0)
         return limit;
     struct job *j = xcalloc(1, sizeof(*j));
-    if (spec->id || all->expected)
-        (void)snprintf(j->id, sizeof(j->id), "%s", spec->id ? spec->id : all->expected);
+    if (spec->id)
+        (void)snprintf(j->id, sizeof(j->id), "%s", spec->id);
     else
         id_new("run", j->id);
-    all->expected = NULL;
     struct store_run record = {.kind = (char *)(uintptr_t)spec->kind,
                                .title = (char *)(uintptr_t)spec->title,
                                .detail = (char *)(uintptr_t)spec->detail,
                                .created_ms = clock_wall_ms()};
     memcpy(record.id, j->id, sizeof(record.id));
     (void)snprintf(record.owner, sizeof(record.owner), "%s", spec->owner);
-    int rc = spec->untold ? store_run_begin_untold(all->store, &record, err)
-                          : store_run_begin(all->store, &record, err);
+    int rc = store_run_begin(all->store, &record, err);
     if (rc < 0) {
         free(j);
         return rc;
@@ -203,18 +220,49 @@ const char *job_id(const struct job *j) {
     return j->id;
 }
 
-static void on_more(void *ctx) {
+static void job_on_more(void *ctx) {
     struct job_follow *f = ctx;
     f->on_more(f->ctx);
 }
 
-static void tell(const struct job *j) {
-    for (struct job_follow *f = j->jobs->follows; f; f = f->next)
-        if (f->job == j)
-            later_post(&j->jobs->later, &f->more, on_more, f);
+static void job_follow_move(struct job_follow *f, enum follow_state to) {
+    f->state = (enum follow_state)sm_next(&follow_sm, f->state, to);
+    assert((f->state == FOLLOW_IDLE) == !f->written.at);
 }
 
-static bool keep(struct keeping *k, const char *type, const char *json, size_t len) {
+static void job_follow_on_written(void *ctx);
+
+static void job_follow_wait(struct job_follow *f) {
+    store_after(f->jobs->store, &f->written, job_follow_on_written, f);
+    job_follow_move(f, FOLLOW_WAITING);
+}
+
+static void job_follow_on_written(void *ctx) {
+    struct job_follow *f = ctx;
+    if (f->state == FOLLOW_AGAIN)
+        job_follow_wait(f);
+    else
+        job_follow_move(f, FOLLOW_IDLE);
+    f->on_more(f->ctx);
+}
+
+/* Stored events, and how a job ended, are read from the store: when they are written. */
+static void job_follow_wake(struct job_follow *f) {
+    if (f->keeping && f->job)
+        later_post(&f->jobs->later, &f->more, job_on_more, f);
+    else if (f->state == FOLLOW_IDLE)
+        job_follow_wait(f);
+    else if (f->state == FOLLOW_WAITING)
+        job_follow_move(f, FOLLOW_AGAIN);
+}
+
+static void job_tell(const struct job *j) {
+    for (struct job_follow *f = j->jobs->follows; f; f = f->next)
+        if (f->job == j)
+            job_follow_wake(f);
+}
+
+static bool job_keep(struct keeping *k, const char *type, const char *json, size_t len) {
     size_t type_len = strlen(type) + 1;
     size_t size = sizeof(struct kept) + len + type_len;
     if (k->bytes + size > LIMIT_JOB_EVENTS_BYTES)
@@ -230,23 +278,37 @@ static bool keep(struct keeping *k, const char *type, const char *json, size_t l
     return true;
 }
 
-void job_event(struct job *j, const char *type, const char *json, size_t len) {
+/* The store counts too, for those who add events by the run's id; it is told here, so that what is
+ * left out can be counted. */
+static bool job_store_event(struct job *j, const char *type, const char *json, size_t len) {
     struct err err;
-    bool ok = j->keeping ? keep(j->keeping, type, json, len)
-                         : store_event_add(j->jobs->store, j->id, type, json, len, &err) == 0;
+    const struct store *s = j->jobs->store;
+    if (!store_event_fits(s, j->events, j->event_bytes, len) ||
+        store_event_add(j->jobs->store, j->id, type, json, len, &err) < 0)
+        return false;
+    j->events++;
+    j->event_bytes += store_event_bytes(len);
+    return true;
+}
+
+void job_event(struct job *j, const char *type, const char *json, size_t len) {
+    bool ok =
+        j->keeping ? job_keep(j->keeping, type, json, len) : job_store_event(j, type, json, len);
     if (ok)
-        tell(j);
+        job_tell(j);
     else if (j->dropped++ == 0)
-        log_warn("job.event", "job", j->id, "error", j->keeping ? "too many events" : err.message);
+        log_warn("job.event", "job", j->id, "error",
+                 "this job has as many events as are kept, or the disk is full: the rest is left "
+                 "out");
 }
 
 /* --- who waits for the end --- */
 
-static char *copy(const char *text) {
+static char *job_copy(const char *text) {
     return text ? xstrdup(text) : NULL;
 }
 
-static void free_watch(struct job_watch *w) {
+static void job_free_watch(struct job_watch *w) {
     struct job_watch **at = &w->jobs->watches;
     while (*at != w)
         at = &(*at)->next;
@@ -255,38 +317,36 @@ static void free_watch(struct job_watch *w) {
     free((char *)(uintptr_t)w->end.error_code);
     free((char *)(uintptr_t)w->end.error_message);
     free((char *)(uintptr_t)w->end.detail);
+    free((char *)(uintptr_t)w->end.answer);
     free(w);
 }
 
-static void on_told(void *ctx) {
+static void job_on_told(void *ctx) {
     struct job_watch *w = ctx;
     w->on_end(w->ctx, &w->end);
-    free_watch(w);
+    job_free_watch(w);
 }
 
-static void tell_end(struct job *j, const struct store_run_end *end) {
+static void job_tell_end(struct job *j, const struct store_run_end *end) {
     for (struct job_watch *w = j->jobs->watches; w; w = w->next) {
         if (w->job != j)
             continue;
         w->job = NULL;
         w->end = *end;
-        w->end.status = copy(end->status);
-        w->end.error_code = copy(end->error_code);
-        w->end.error_message = copy(end->error_message);
+        w->end.status = job_copy(end->status);
+        w->end.error_code = job_copy(end->error_code);
+        w->end.error_message = job_copy(end->error_message);
         w->end.detail = end->detail ? xstrndup(end->detail, end->detail_len) : NULL;
-        later_post(&j->jobs->later, &w->told, on_told, w);
+        w->end.answer = end->answer ? xstrndup(end->answer, end->answer_len) : NULL;
+        store_after(j->jobs->store, &w->written, job_on_told, w); /* they may read its record */
     }
 }
 
 void job_unwatch(struct job_watch *w) {
     if (!w)
         return;
-    later_cancel(&w->told);
-    free_watch(w);
-}
-
-void jobs_expect(struct jobs *all, const char *id) {
-    all->expected = id;
+    store_wait_cancel(&w->written);
+    job_free_watch(w);
 }
 
 void job_end(struct job *j, const struct store_run_end *end) {
@@ -300,11 +360,13 @@ void job_end(struct job *j, const struct store_run_end *end) {
     if (store_run_end(all->store, j->id, end, &err) < 0)
         log_error("job.end", "job", j->id, "error", err.message);
     end_count(j, end);
-    tell(j);
-    tell_end(j, end);
+    job_tell_end(j, end);
     for (struct job_follow *f = all->follows; f; f = f->next)
-        if (f->job == j)
+        if (f->job == j) {
             f->job = NULL;
+            f->end_ticket = store_submitted(all->store);
+            job_follow_wake(f);
+        }
     *j->at = j->next;
     if (j->next)
         j->next->at = j->at;
@@ -314,7 +376,7 @@ void job_end(struct job *j, const struct store_run_end *end) {
 
 /* --- everybody else --- */
 
-static struct job *find(const struct jobs *all, const char *id) {
+static struct job *job_find(const struct jobs *all, const char *id) {
     struct job *j = all->list;
     while (j && strcmp(j->id, id) != 0)
         j = j->next;
@@ -324,7 +386,7 @@ static struct job *find(const struct jobs *all, const char *id) {
 int job_watch(struct jobs *all, const char *id,
               void (*on_end)(void *ctx, const struct store_run_end *end), void *ctx,
               struct job_watch **ret_watch, struct err *err) {
-    struct job *j = find(all, id);
+    struct job *j = job_find(all, id);
     if (!j)
         return err_set(err, ERR_NOT_FOUND, "no job %.40s runs", id);
     struct job_watch *w = xcalloc(1, sizeof(*w));
@@ -336,8 +398,12 @@ int job_watch(struct jobs *all, const char *id,
 }
 
 /* Whether there is such a job for them to see. */
-static int look(const struct jobs *all, const char *id, struct store_scope scope, struct err *err) {
+static int job_look(const struct jobs *all, const char *id, struct store_scope scope,
+                    struct err *err) {
     struct store_run r;
+    const struct job *j = job_find(all, id);
+    if (j && (scope.all || strcmp(j->owner, scope.owner) == 0))
+        return 0; /* its record may not be written yet */
     int rc = store_run_look(all->store, id, scope, 0, &r, err);
     if (rc == 0)
         store_run_finish(&r);
@@ -345,8 +411,8 @@ static int look(const struct jobs *all, const char *id, struct store_scope scope
 }
 
 int job_cancel(struct jobs *all, const char *id, struct store_scope scope, struct err *err) {
-    int rc = look(all, id, scope, err);
-    struct job *j = rc == 0 ? find(all, id) : NULL;
+    int rc = job_look(all, id, scope, err);
+    struct job *j = rc == 0 ? job_find(all, id) : NULL;
     if (rc < 0)
         return rc;
     if (!j)
@@ -360,12 +426,28 @@ int job_cancel(struct jobs *all, const char *id, struct store_scope scope, struc
 int job_follow(struct jobs *all, const char *id, struct store_scope scope, int64_t after,
                void (*more)(void *ctx), void *ctx, struct job_follow **ret_follow,
                struct err *err) {
-    int rc = look(all, id, scope, err);
-    if (rc < 0)
-        return rc;
+    int rc = job_look(all, id, scope, err);
+    if (rc == 0)
+        *ret_follow = job_follow_known(all, id, after, more, ctx);
+    return rc;
+}
+
+size_t jobs_running(const struct jobs *all) {
+    size_t n = 0;
+    for (const struct job *j = all->list; j; j = j->next)
+        n++;
+    return n;
+}
+
+bool job_is_running(const struct jobs *all, const char *id) {
+    return job_find(all, id) != NULL;
+}
+
+struct job_follow *job_follow_known(struct jobs *all, const char *id, int64_t after,
+                                    void (*more)(void *ctx), void *ctx) {
     struct job_follow *f = xcalloc(1, sizeof(*f));
     f->jobs = all;
-    f->job = find(all, id);
+    f->job = job_find(all, id);
     f->keeping = f->job ? f->job->keeping : NULL;
     if (f->keeping)
         f->keeping->refs++;
@@ -378,9 +460,8 @@ int job_follow(struct jobs *all, const char *id, struct store_scope scope, int64
     if (f->next)
         f->next->at = &f->next;
     all->follows = f;
-    later_post(&all->later, &f->more, on_more, f);
-    *ret_follow = f;
-    return 0;
+    job_follow_wake(f);
+    return f;
 }
 
 const char *job_followed(const struct job_follow *f) {
@@ -391,6 +472,7 @@ void job_unfollow(struct job_follow *f) {
     if (!f)
         return;
     later_cancel(&f->more);
+    store_wait_cancel(&f->written);
     *f->at = f->next;
     if (f->next)
         f->next->at = f->at;
@@ -406,7 +488,7 @@ struct reading {
     bool stopped;
 };
 
-static void hand_out(struct reading *r, const struct job_event *e) {
+static void job_hand_out(struct reading *r, const struct job_event *e) {
     r->n++;
     if (r->stopped)
         return;
@@ -414,36 +496,37 @@ static void hand_out(struct reading *r, const struct job_event *e) {
     r->stopped = !r->on_event(r->ctx, e);
 }
 
-static void on_stored(void *ctx, const struct store_event *e) {
-    hand_out(ctx, &(struct job_event){.seq = e->seq,
-                                      .time_ms = e->time_ms,
-                                      .type = e->type,
-                                      .json = e->json,
-                                      .len = strlen(e->json)});
+static void job_on_stored(void *ctx, const struct store_event *e) {
+    job_hand_out(ctx, &(struct job_event){.seq = e->seq,
+                                          .time_ms = e->time_ms,
+                                          .type = e->type,
+                                          .json = e->json,
+                                          .len = strlen(e->json)});
 }
 
 static void read_kept(struct reading *r) {
     for (const struct kept *k = r->follow->keeping->first; k && !r->stopped; k = k->next)
         if (k->seq > r->follow->after)
-            hand_out(r, &(struct job_event){.seq = k->seq,
-                                            .time_ms = k->time_ms,
-                                            .type = k->type,
-                                            .json = k->json,
-                                            .len = k->len});
+            job_hand_out(r, &(struct job_event){.seq = k->seq,
+                                                .time_ms = k->time_ms,
+                                                .type = k->type,
+                                                .json = k->json,
+                                                .len = k->len});
 }
 
 bool job_read(struct job_follow *f, bool (*on_event)(void *ctx, const struct job_event *event),
               void *ctx) {
     struct reading r = {.follow = f, .on_event = on_event, .ctx = ctx};
     struct err err;
-    bool over = !f->job; /* before reading: what is written until then is read now */
+    /* Before reading: what is written until then is read now. */
+    bool over = !f->job && store_has_written(f->jobs->store, f->end_ticket);
     if (f->keeping) {
         read_kept(&r);
         return r.stopped || !over;
     }
     do {
         r.n = 0;
-        if (store_event_list(f->jobs->store, f->id, f->after, PAGE, on_stored, &r, &err) < 0)
+        if (store_event_list(f->jobs->store, f->id, f->after, PAGE, job_on_stored, &r, &err) < 0)
             log_error("job.read", "job", f->id, "error", err.message);
     } while (!r.stopped && r.n == PAGE);
     return r.stopped || !over;

@@ -4,7 +4,7 @@
  * Whoever does the work owns the job from job_begin() to job_end(); everybody else knows it by its
  * id, as long as the store does.
  *
- * Events of a kind that stores them are in the store as soon as they happen, so that following a
+ * Events of a kind that stores them are told when the store has them, so that following a
  * job that runs, one that has ended and one that a crash cut off is the same. Others (a program's
  * console, which its record has anyway) are kept while the job runs. */
 
@@ -34,8 +34,6 @@ struct job_spec {
     const char *detail;        /* JSON, or NULL */
     bool inner;                /* part of another job, which counts for both */
     bool stores_events;        /* else they are kept while it runs */
-    bool untold;               /* nobody hears of it before it ends but by asking the store, so
-                                  its record need not be written at once */
     void (*cancel)(void *ctx); /* asks whoever does the work to end it soon; NULL: it cannot be */
     void *ctx;
 };
@@ -65,6 +63,13 @@ struct job_event {
 int job_follow(struct jobs *all, const char *id, struct store_scope scope, int64_t after,
                void (*on_more)(void *ctx), void *ctx, struct job_follow **ret_follow,
                struct err *err);
+/* The same of a job that the caller knows by other means: its end may not be written yet. One that
+ * nobody knows is over, and has no events. */
+struct job_follow *job_follow_known(struct jobs *all, const char *id, int64_t after,
+                                    void (*on_more)(void *ctx), void *ctx);
+/* How many run now. */
+size_t jobs_running(const struct jobs *all);
+bool job_is_running(const struct jobs *all, const char *id);
 /* Hands out what is there until on_event returns false (it took that one, and wants no more now).
  * False when the job is over and everything was read. */
 bool job_read(struct job_follow *f, bool (*on_event)(void *ctx, const struct job_event *event),
@@ -79,9 +84,6 @@ int job_watch(struct jobs *all, const char *id,
               void (*on_end)(void *ctx, const struct store_run_end *end), void *ctx,
               struct job_watch **ret_watch, struct err *err);
 void job_unwatch(struct job_watch *w);
-/* The next job that is begun without an id gets this one. NULL: none. For those who have to know it
- * before (a task writes it down first), around a call that begins one. */
-void jobs_expect(struct jobs *all, const char *id);
 /* Told of each end, before it is told to others; it may not call back. */
 void jobs_on_end(struct jobs *all,
                  void (*on_end)(void *ctx, const char *owner, const char *kind, bool done,

@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "front/store/wal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* PASSES over what was written since the one before leave little; that little is waited for, at
- * LOCK_US a time, only if the log is long. */
-enum { CHECKPOINT_PAGES = 1000, LONG_PAGES = 8000, PASSES = 3, LOCK_US = 100, LOCK_TRIES = 50 };
+/* How long a lock of another process is waited for: by the writer, and by the reader, which is on
+ * the loop and meets one only while the log is recovered. */
+enum { LOCK_MS = 5000, READER_LOCK_MS = 100 };
 enum { OWN_VERSION, OWN_BEGIN, OWN_COMMIT, OWN_ROLLBACK };
 
 static const char *const own_sql[] = {[OWN_VERSION] = "PRAGMA data_version",
@@ -31,7 +30,13 @@ static const struct ledger_statements *const all_statements[LEDGER_SUBJECTS] = {
     [LEDGER_QUEUE] = &ledger_queue_statements,
     [LEDGER_HOOKS] = &ledger_hook_statements,
     [LEDGER_SPENDS] = &ledger_spend_statements,
-    [LEDGER_WORKERS] = &ledger_worker_statements};
+    [LEDGER_WORKERS] = &ledger_worker_statements,
+    [LEDGER_CLOCK] = &ledger_clock_statements};
+
+#define WHOLE_TEXT(table)                                                                          \
+    "(SELECT coalesce(group_concat(CAST(piece AS TEXT), ''), '') FROM (SELECT piece FROM"          \
+    " text_pieces WHERE id >= 1024 * " table ".text AND id < 1024 * (" table ".text + 1)"          \
+    " ORDER BY id))"
 
 /* Never edit one that has been released: add the next. */
 static const char *const migrations[] = {
@@ -156,21 +161,50 @@ static const char *const migrations[] = {
     "CREATE INDEX outbox_owner ON outbox (owner, next_ms);"
     "CREATE INDEX outbox_taken ON outbox (owner) WHERE taken = 1;",
     /* 8: long bodies and codes are texts in pieces, and the column of their own is empty. */
-    PIECES_SCHEMA "ALTER TABLE task_bodies ADD COLUMN text INTEGER;"
-                  "ALTER TABLE workers ADD COLUMN text INTEGER;"
-                  "CREATE TRIGGER task_text_out AFTER DELETE ON task_bodies"
-                  " WHEN old.text IS NOT NULL BEGIN " PIECES_DROP "old.text; END;"
-                  "CREATE TRIGGER worker_text_out AFTER DELETE ON workers"
-                  " WHEN old.text IS NOT NULL BEGIN " PIECES_DROP "old.text; END;"
-                  "CREATE TRIGGER worker_text_new AFTER UPDATE OF text ON workers"
-                  " WHEN old.text IS NOT NULL AND old.text IS NOT new.text"
-                  " BEGIN " PIECES_DROP "old.text; END;",
+    "CREATE TABLE texts (id INTEGER PRIMARY KEY AUTOINCREMENT, state INTEGER NOT NULL);"
+    "CREATE INDEX texts_dropped ON texts (id) WHERE state = 2;"
+    "CREATE TABLE text_pieces (id INTEGER PRIMARY KEY, piece BLOB NOT NULL);"
+    "ALTER TABLE task_bodies ADD COLUMN text INTEGER;"
+    "ALTER TABLE workers ADD COLUMN text INTEGER;"
+    "CREATE TRIGGER task_text_out AFTER DELETE ON task_bodies WHEN old.text IS NOT NULL"
+    " BEGIN UPDATE texts SET state = 2 WHERE id = old.text; END;"
+    "CREATE TRIGGER worker_text_out AFTER DELETE ON workers WHEN old.text IS NOT NULL"
+    " BEGIN UPDATE texts SET state = 2 WHERE id = old.text; END;"
+    "CREATE TRIGGER worker_text_new AFTER UPDATE OF text ON workers"
+    " WHEN old.text IS NOT NULL AND old.text IS NOT new.text"
+    " BEGIN UPDATE texts SET state = 2 WHERE id = old.text; END;",
+    /* 9: long texts are columns again: a thread writes them now. The pieces of text N had the ids
+       from 1024 * N on. The version of the keys grows with every change of them, so that a look at
+       one number tells whether they must be read again. */
+    "DROP TRIGGER task_text_out; DROP TRIGGER worker_text_out; DROP TRIGGER worker_text_new;"
+    "UPDATE task_bodies SET body = " WHOLE_TEXT(
+        "task_bodies") " WHERE text IS NOT NULL;"
+                       "UPDATE workers SET code = " WHOLE_TEXT(
+                           "workers") " WHERE text IS NOT NULL;"
+                                      "ALTER TABLE task_bodies DROP COLUMN text; ALTER TABLE "
+                                      "workers DROP COLUMN text;"
+                                      "DROP TABLE texts; DROP TABLE text_pieces;"
+                                      "CREATE TABLE key_version (n INTEGER NOT NULL); INSERT INTO "
+                                      "key_version VALUES (1);"
+                                      "CREATE TRIGGER key_in AFTER INSERT ON keys BEGIN UPDATE "
+                                      "key_version SET n = n + 1; END;"
+                                      "CREATE TRIGGER key_changed AFTER UPDATE ON keys BEGIN "
+                                      "UPDATE key_version SET n = n + 1; END;"
+                                      "CREATE TRIGGER key_out AFTER DELETE ON keys BEGIN UPDATE "
+                                      "key_version SET n = n + 1; END;",
+    /* 10: messages are chosen by their receivers: scheme, host and port of the address. One that
+       has been tried, and is not being tried for the first time, shows that its receiver fails. */
+    "ALTER TABLE outbox ADD COLUMN receiver TEXT NOT NULL DEFAULT '';"
+    "UPDATE outbox SET receiver = substr(url, 1, instr(url, '://') + 1 + instr(replace(replace("
+    "substr(url, instr(url, '://') + 3), '?', '/'), '#', '/') || '/', '/'));"
+    "CREATE INDEX outbox_receiver ON outbox (owner, receiver, next_ms);"
+    "CREATE INDEX outbox_failing ON outbox (owner, receiver) WHERE tries > taken;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"
 
 /* What was in the store before there was a ledger. */
-static int take_over(void *ctx, int from, struct err *err) {
+static int ledger_db_take_over(void *ctx, int from, struct err *err) {
     struct ledger_db *db = ctx;
     sqlite3_stmt *st = NULL;
     if (from > 0 ||
@@ -196,17 +230,17 @@ static int attach_old(struct ledger_db *db, const char *data_dir, struct err *er
     return rc;
 }
 
-static int migrate(struct ledger_db *db, const char *data_dir, struct err *err) {
+static int ledger_db_migrate(struct ledger_db *db, const char *data_dir, struct err *err) {
     bool fresh = data_dir && store_version(db->db) == 0;
     int rc = fresh ? attach_old(db, data_dir, err) : 0;
     if (rc == 0)
-        rc = store_migrate(db->db, migrations, ARRAY_LEN(migrations), take_over, db, err);
+        rc = store_migrate(db->db, migrations, ARRAY_LEN(migrations), ledger_db_take_over, db, err);
     if (fresh)
         (void)sqlite3_exec(db->db, "DETACH old", NULL, NULL, NULL);
     return rc;
 }
 
-static int prepare(struct ledger_db *db, int subject, struct err *err) {
+static int ledger_db_prepare(struct ledger_db *db, int subject, struct err *err) {
     const struct ledger_statements *s = all_statements[subject];
     db->statements[subject] = xcalloc(s->n, sizeof(sqlite3_stmt *));
     for (size_t i = 0; i < s->n; i++)
@@ -216,84 +250,32 @@ static int prepare(struct ledger_db *db, int subject, struct err *err) {
     return 0;
 }
 
-static int on_commit(void *ctx, sqlite3 *handle, const char *name, int pages) {
-    struct ledger_db *db = ctx;
-    (void)handle;
-    (void)name;
-    if (pages < db->log_pages)
-        db->long_at_pages = LONG_PAGES; /* it began from the front again */
-    db->log_pages = pages;
-    return SQLITE_OK;
-}
-
-static int on_mover_busy(void *ctx, int n) {
-    (void)ctx;
-    if (n >= LOCK_TRIES)
-        return 0;
-    (void)usleep(LOCK_US);
-    return 1;
-}
-
-bool ledger_db_wants_checkpoint(const struct ledger_db *db) {
-    return db->log_pages > CHECKPOINT_PAGES;
-}
-
-bool ledger_db_log_is_long(const struct ledger_db *db) {
-    return db->log_pages > db->long_at_pages;
-}
-
-void ledger_db_checkpointed(struct ledger_db *db) {
-    db->long_at_pages = MAX(LONG_PAGES, db->log_pages + CHECKPOINT_PAGES);
-}
-
-/* When all of it was moved, the next one who writes begins from the front by himself. */
-void ledger_db_checkpoint(struct ledger_db *db) {
-    int pages = 0;
-    int done = 0;
-    for (int i = 0; i < PASSES; i++) {
-        (void)sqlite3_wal_checkpoint_v2(db->mover, NULL, SQLITE_CHECKPOINT_PASSIVE, &pages, &done);
-        if (pages == done)
-            return;
-    }
-    if (pages > LONG_PAGES)
-        (void)sqlite3_wal_checkpoint_v2(db->mover, NULL, SQLITE_CHECKPOINT_RESTART, NULL, NULL);
-}
-
-/* A connection that has read nothing yet knows of no log, and would move none of it. */
-static int open_mover(struct ledger_db *db, int flags, struct err *err) {
-    if (sqlite3_open_v2(db->path, &db->mover, flags, store_wal_vfs()) != SQLITE_OK)
-        return store_error(db->mover, err, "open the ledger");
-    (void)sqlite3_busy_handler(db->mover, on_mover_busy, NULL);
-    return store_exec(db->mover, "PRAGMA schema_version;", err, "read the ledger");
-}
-
-static int set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
+/* FULL: what was committed is on the disk, also when the power goes the moment after. */
+static int ledger_db_set_up(struct ledger_db *db, const char *data_dir, struct err *err) {
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-    if (sqlite3_open_v2(db->path, &db->db, flags, store_wal_vfs()) != SQLITE_OK ||
-        sqlite3_busy_timeout(db->db, 5000) != SQLITE_OK)
+    if (sqlite3_open_v2(db->path, &db->db, flags, NULL) != SQLITE_OK ||
+        sqlite3_busy_timeout(db->db, LOCK_MS) != SQLITE_OK)
         return store_error(db->db, err, "open the ledger");
+    /* Attempts are ended in savepoints. SQLite 3.40 (Debian 12) can lose committed pages after a
+       ROLLBACK TO if it had spilled some of the transaction before: so it spills none. */
     int rc = store_exec(db->db,
-                        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                        "PRAGMA wal_autocheckpoint = 0; PRAGMA journal_size_limit = 16777216;"
+                        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"
+                        "PRAGMA cache_spill = OFF; PRAGMA journal_size_limit = 16777216;"
+                        "PRAGMA temp_store = MEMORY;"
                         "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;",
                         err, "set up the ledger");
     if (rc == 0)
-        rc = migrate(db, data_dir, err);
-    (void)sqlite3_wal_hook(db->db, on_commit, db);
-    if (rc == 0 && data_dir)
-        rc = open_mover(db, flags, err);
-    db->long_at_pages = LONG_PAGES;
+        rc = ledger_db_migrate(db, data_dir, err);
     for (int i = 0; rc == 0 && i < LEDGER_SUBJECTS; i++)
-        rc = prepare(db, i, err);
-    if (rc == 0)
-        rc = pieces_open(db->db, &db->pieces, err);
+        rc = ledger_db_prepare(db, i, err);
     return rc;
 }
 
 static int open_path(struct ledger_db *db, const char *data_dir, struct ledger_db **ret_db,
                      struct err *err) {
-    int rc = set_up(db, data_dir, err);
+    int rc = ledger_db_set_up(db, data_dir, err);
     if (rc < 0) {
+        store_remove_empty(db->path);
         ledger_db_close(db);
         return rc;
     }
@@ -305,13 +287,43 @@ int ledger_db_open(const char *data_dir, struct ledger_db **ret_db, struct err *
     struct ledger_db *db = xcalloc(1, sizeof(*db));
     db->path = path_join(data_dir, "ledger.db");
     db->now_ms = clock_wall_ms;
+    db->mono_ms = clock_mono_ms;
+    int rc = store_check_emptied(db->path, "cay.db", "its keys, workers and tasks", err);
+    if (rc < 0) {
+        ledger_db_close(db);
+        return rc;
+    }
     return open_path(db, data_dir, ret_db, err);
+}
+
+int ledger_db_open_reader(const struct ledger_db *of, struct ledger_db **ret_db, struct err *err) {
+    static const int subjects[] = {LEDGER_OWN, LEDGER_KEYS, LEDGER_WORKERS};
+    struct ledger_db *db = xcalloc(1, sizeof(*db));
+    db->path = xstrdup(of->path);
+    db->now_ms = of->now_ms;
+    db->mono_ms = of->mono_ms;
+    int rc = 0;
+    if (sqlite3_open_v2(db->path, &db->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, NULL) !=
+            SQLITE_OK ||
+        sqlite3_busy_timeout(db->db, READER_LOCK_MS) != SQLITE_OK)
+        rc = store_error(db->db, err, "open the ledger");
+    if (rc == 0)
+        rc = store_exec(db->db, "PRAGMA query_only = ON; PRAGMA trusted_schema = OFF;", err,
+                        "set up the ledger");
+    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(subjects); i++)
+        rc = ledger_db_prepare(db, subjects[i], err);
+    if (rc < 0) {
+        ledger_db_close(db);
+        return rc;
+    }
+    *ret_db = db;
+    return 0;
 }
 
 int ledger_db_memory(int64_t (*now_ms)(void), struct ledger_db **ret_db, struct err *err) {
     struct ledger_db *db = xcalloc(1, sizeof(*db));
     db->path = xstrdup(":memory:");
-    db->now_ms = now_ms;
+    db->now_ms = db->mono_ms = now_ms;
     return open_path(db, NULL, ret_db, err);
 }
 
@@ -323,9 +335,8 @@ void ledger_db_close(struct ledger_db *db) {
             (void)sqlite3_finalize(db->statements[i][k]);
         free(db->statements[i]);
     }
-    pieces_close(db->pieces);
-    (void)sqlite3_close(db->mover);
     (void)sqlite3_close(db->db);
+    free(db->hook_receiver);
     free(db->path);
     free(db);
 }
@@ -356,49 +367,90 @@ void ledger_touch(const struct ledger_db *db) {
 
 /* --- asks --- */
 
-static const ledger_do table[LEDGER_OPS] = {[LEDGER_NODE_BEGIN] = ledger_do_node_begin,
-                                            [LEDGER_TASK_SUBMIT] = ledger_do_submit,
-                                            [LEDGER_TASK_GET] = ledger_do_get,
-                                            [LEDGER_TASK_LIST] = ledger_do_list,
-                                            [LEDGER_TASK_CANCEL] = ledger_do_cancel,
-                                            [LEDGER_TASK_CLAIM] = ledger_do_claim,
-                                            [LEDGER_TASK_RENEW] = ledger_do_renew,
-                                            [LEDGER_TASK_FINISH] = ledger_do_finish,
-                                            [LEDGER_TASK_REAP] = ledger_do_reap,
-                                            [LEDGER_HOOK_CLAIM] = ledger_do_hook_claim,
-                                            [LEDGER_HOOK_END] = ledger_do_hook_end,
-                                            [LEDGER_USAGE] = ledger_do_usage,
-                                            [LEDGER_RESERVE] = ledger_do_reserve,
-                                            [LEDGER_RESERVE_RENEW] = ledger_do_reserve_renew,
-                                            [LEDGER_SETTLE] = ledger_do_settle,
-                                            [LEDGER_KEY_ADD] = ledger_do_key_add,
-                                            [LEDGER_KEY_REVOKE] = ledger_do_key_revoke,
-                                            [LEDGER_KEY_LIST] = ledger_do_key_list,
-                                            [LEDGER_WORKER_PUT] = ledger_do_worker_put,
-                                            [LEDGER_WORKER_GET] = ledger_do_worker_get,
-                                            [LEDGER_WORKER_DELETE] = ledger_do_worker_delete};
+#define LEDGER_DO(op, ask_, answer_)                                                               \
+    static int ledger_db_do_##ask_(struct ledger_db *db, const struct ledger_ask *ask,             \
+                                   struct ledger_answer *ret, struct err *err) {                   \
+        return ledger_do_##ask_(db, &ask->ask_, &ret->answer_, err);                               \
+    }
+#define LEDGER_DO_UNANSWERED(op, ask_, answer_)                                                    \
+    static int ledger_db_do_##ask_(struct ledger_db *db, const struct ledger_ask *ask,             \
+                                   struct ledger_answer *ret, struct err *err) {                   \
+        (void)ret;                                                                                 \
+        return ledger_do_##ask_(db, &ask->ask_, err);                                              \
+    }
+#define LEDGER_ENTRY(op, ask_, answer_) [op] = ledger_db_do_##ask_,
+
+LEDGER_ANSWERED(LEDGER_DO)
+LEDGER_UNANSWERED(LEDGER_DO_UNANSWERED)
+
+static int (*const table[LEDGER_OPS])(struct ledger_db *db, const struct ledger_ask *ask,
+                                      struct ledger_answer *ret, struct err *err) = {
+    LEDGER_ANSWERED(LEDGER_ENTRY) LEDGER_UNANSWERED(LEDGER_ENTRY)};
 
 static int own_step(struct ledger_db *db, int which, struct err *err) {
     return store_step(ledger_ready(db, LEDGER_OWN, which), own_sql[which], NULL, err);
 }
 
+/* Does the items up to the first that fails after it has changed something, which only a rollback
+ * undoes. How many were done. */
+static size_t do_items(struct ledger_db *db, struct ledger_item *items, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct ledger_answer *a = &items[i].answer;
+        struct err err = {0};
+        int before = sqlite3_total_changes(db->db);
+        *a = (struct ledger_answer){.op = items[i].ask->op};
+        int rc = table[items[i].ask->op](db, items[i].ask, a, &err);
+        bool rolled_back = sqlite3_get_autocommit(db->db) != 0; /* by SQLite: a full disk, say */
+        if (rc == 0 && !rolled_back)
+            continue;
+        if (rc == 0) {
+            (void)err_set(&err, ERR_IO, "store: the transaction was rolled back: try again");
+            ledger_answer_finish(a);
+        }
+        *a = (struct ledger_answer){.op = items[i].ask->op, .err = err};
+        if (rolled_back || sqlite3_total_changes(db->db) != before)
+            return i;
+    }
+    return n;
+}
+
+/* True: all of them have their answers. False: nothing was done, and the error is why. */
+static bool do_together(struct ledger_db *db, struct ledger_item *items, size_t n,
+                        struct err *ret_err) {
+    struct err err = {0};
+    if (own_step(db, OWN_BEGIN, ret_err) < 0)
+        return false;
+    if (ledger_clock_follow(db, ret_err) < 0) {
+        (void)own_step(db, OWN_ROLLBACK, &(struct err){0});
+        return false;
+    }
+    size_t done = do_items(db, items, n);
+    if (done == n && own_step(db, OWN_COMMIT, &err) == 0) {
+        ledger_clock_followed(db);
+        return true;
+    }
+    *ret_err = done == n ? err : items[done].answer.err;
+    (void)own_step(db, OWN_ROLLBACK, &(struct err){0});
+    for (size_t i = 0; i < MIN(done + 1, n); i++)
+        ledger_answer_finish(&items[i].answer);
+    return false;
+}
+
+void ledger_db_group(struct ledger_db *db, struct ledger_item *items, size_t n) {
+    struct err err = {0};
+    if (n > 1 && do_together(db, items, n, &err))
+        return;
+    /* A lock that was waited for in vain is not waited for again by each of them. */
+    for (size_t i = 0; i < n; i++)
+        if (err.code == ERR_UNAVAILABLE || !do_together(db, &items[i], 1, &err))
+            items[i].answer = (struct ledger_answer){.op = items[i].ask->op, .err = err};
+}
+
 void ledger_db_do(struct ledger_db *db, const struct ledger_ask *ask,
                   struct ledger_answer *ret_answer) {
-    struct ledger_answer a = {.next_ms = -1};
-    struct err err = {0};
-    int rc = own_step(db, OWN_BEGIN, &err);
-    bool begun = rc == 0;
-    if (rc == 0)
-        rc = table[ask->op](db, ask, &a, &err);
-    if (rc == 0)
-        rc = own_step(db, OWN_COMMIT, &err);
-    if (rc < 0 && begun)
-        (void)own_step(db, OWN_ROLLBACK, &(struct err){0});
-    if (rc < 0) {
-        ledger_answer_finish(&a);
-        a = (struct ledger_answer){.err = err, .next_ms = -1};
-    }
-    *ret_answer = a;
+    struct ledger_item item = {.ask = ask};
+    ledger_db_group(db, &item, 1);
+    *ret_answer = item.answer;
 }
 
 void *ledger_grow(void *items, size_t n, size_t size) {

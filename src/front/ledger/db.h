@@ -11,7 +11,19 @@ int ledger_db_open(const char *data_dir, struct ledger_db **ret_db, struct err *
 void ledger_db_close(struct ledger_db *db);
 /* In memory, for tests, with a clock of theirs. */
 int ledger_db_memory(int64_t (*now_ms)(void), struct ledger_db **ret_db, struct err *err);
-/* Does what is asked. */
+/* A second connection to the file of another, for another thread: the versions and lists below may
+ * be read by it, and nothing can be asked. */
+int ledger_db_open_reader(const struct ledger_db *of, struct ledger_db **ret_db, struct err *err);
+
+struct ledger_item {
+    const struct ledger_ask *ask;
+    struct ledger_answer answer;
+};
+/* Does what is asked, in order, in one transaction: on the disk when this returns. If one cannot be
+ * done with the others (it fails halfway, or all of them cannot be written), each has a transaction
+ * of its own. */
+void ledger_db_group(struct ledger_db *db, struct ledger_item *items, size_t n);
+/* The same for one. */
 void ledger_db_do(struct ledger_db *db, const struct ledger_ask *ask,
                   struct ledger_answer *ret_answer);
 /* Changes when another connection has written. Negative: it cannot be read. */
@@ -19,15 +31,6 @@ int64_t ledger_db_version(struct ledger_db *db);
 /* The file's path: it is touched after each change of the keys, for those who watch it. Its log
  * changes before a commit can be seen. */
 const char *ledger_db_path(const struct ledger_db *db);
-
-/* Whether much waits in the log; and moves it into the file, for a thread beside the one of all
- * other calls. */
-bool ledger_db_wants_checkpoint(const struct ledger_db *db);
-void ledger_db_checkpoint(struct ledger_db *db);
-/* On the thread of all other calls, when that is done. */
-void ledger_db_checkpointed(struct ledger_db *db);
-/* The log grows faster than it is moved: whoever writes much has to wait for it. */
-bool ledger_db_log_is_long(const struct ledger_db *db);
 
 int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err);
 int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err);
@@ -38,6 +41,8 @@ int ledger_db_key_list(struct ledger_db *db, bool valid,
 /* The valid ones as an array that the caller owns. */
 int ledger_db_keys(struct ledger_db *db, struct ledger_key **ret_keys, size_t *ret_n,
                    struct err *err);
+/* Grows with every change of the keys. Negative: it cannot be read. */
+int64_t ledger_db_key_version(struct ledger_db *db);
 
 /* The workers that the store of an earlier cay has (store_path: its "cay.db", open or not) are
  * taken over, and are the store's no more. For the server alone, before it serves. Cut off at any

@@ -4,10 +4,11 @@
 #include "base/mem.h"
 
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEY_ADD, KEY_REVOKE, KEY_LIST, KEY_GET, KEY_PAGE, KEY_COUNT, KEY_FORGET };
+enum { KEY_ADD, KEY_REVOKE, KEY_LIST, KEY_GET, KEY_PAGE, KEY_COUNT, KEY_FORGET, KEY_VERSION };
 
 /* Revoked keys are remembered, for who looks whose a record was; so many of them. */
 enum { REVOKED_MAX = 1000 };
@@ -30,6 +31,7 @@ static const char *const sql[] = {
                  " ORDER BY id DESC LIMIT ?2",
     [KEY_COUNT] = "SELECT count(*) FROM keys WHERE revoked_ms = 0",
     [KEY_FORGET] = "DELETE FROM keys WHERE id IN (" OLD_REVOKED ")",
+    [KEY_VERSION] = "SELECT n FROM key_version",
 };
 
 const struct ledger_statements ledger_key_statements = {sql, ARRAY_LEN(sql)};
@@ -43,7 +45,13 @@ void ledger_key_finish(struct ledger_key *k) {
     *k = (struct ledger_key){0};
 }
 
-static void read_key(sqlite3_stmt *st, struct ledger_key *k) {
+void ledger_keys_free(struct ledger_key *keys, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        ledger_key_finish(&keys[i]);
+    free(keys);
+}
+
+static void ledger_keys_read(sqlite3_stmt *st, struct ledger_key *k) {
     *k = (struct ledger_key){0};
     store_column_id(st, 0, k->id);
     k->name = store_column_dup(st, 1);
@@ -59,7 +67,7 @@ static void read_key(sqlite3_stmt *st, struct ledger_key *k) {
     k->nusd_per_day = sqlite3_column_int64(st, 10);
 }
 
-static int add_key(struct ledger_db *db, const struct ledger_key *key, struct err *err) {
+static int ledger_keys_add(struct ledger_db *db, const struct ledger_key *key, struct err *err) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_ADD);
     store_bind_str(st, 1, key->id);
     store_bind_str(st, 2, key->name);
@@ -75,13 +83,13 @@ static int add_key(struct ledger_db *db, const struct ledger_key *key, struct er
 }
 
 int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err) {
-    int rc = add_key(db, key, err);
+    int rc = ledger_keys_add(db, key, err);
     if (rc == 0)
         ledger_touch(db);
     return rc;
 }
 
-static int revoke_key(struct ledger_db *db, const char *id, struct err *err) {
+static int ledger_keys_revoke(struct ledger_db *db, const char *id, struct err *err) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_REVOKE);
     store_bind_str(st, 1, id);
     store_bind_int(st, 2, clock_wall_ms());
@@ -93,7 +101,7 @@ static int revoke_key(struct ledger_db *db, const char *id, struct err *err) {
 }
 
 int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err) {
-    int rc = revoke_key(db, id, err);
+    int rc = ledger_keys_revoke(db, id, err);
     if (rc == 0)
         ledger_touch(db);
     return rc;
@@ -107,7 +115,7 @@ int ledger_db_key_list(struct ledger_db *db, bool valid,
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         struct ledger_key k;
-        read_key(st, &k);
+        ledger_keys_read(st, &k);
         on_key(ctx, &k);
         ledger_key_finish(&k);
     }
@@ -122,14 +130,10 @@ int ledger_db_keys(struct ledger_db *db, struct ledger_key **ret_keys, size_t *r
     store_bind_int(st, 1, 1);
     struct ledger_key *keys = NULL;
     size_t n = 0;
-    size_t room = 0;
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        if (n == room) {
-            room = MAX(2 * room, 16);
-            keys = xrealloc(keys, room * sizeof(*keys));
-        }
-        read_key(st, &keys[n++]);
+        keys = ledger_grow(keys, n, sizeof(*keys));
+        ledger_keys_read(st, &keys[n++]);
     }
     (void)sqlite3_reset(st);
     if (rc == SQLITE_DONE) {
@@ -137,32 +141,33 @@ int ledger_db_keys(struct ledger_db *db, struct ledger_key **ret_keys, size_t *r
         *ret_n = n;
         return 0;
     }
-    while (n > 0)
-        ledger_key_finish(&keys[--n]);
-    free(keys);
+    ledger_keys_free(keys, n);
     return store_error(db->db, err, "list keys");
+}
+
+int64_t ledger_db_key_version(struct ledger_db *db) {
+    sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_VERSION);
+    int64_t v = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : -1;
+    (void)sqlite3_reset(st);
+    return v;
 }
 
 /* --- asks: their changes are told by the back end --- */
 
-static int read_into(struct ledger_db *db, sqlite3_stmt *st, struct ledger_answer *a,
-                     struct err *err) {
-    int rc;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
-        a->keys = ledger_grow(a->keys, a->nkeys, sizeof(*a->keys));
-        read_key(st, &a->keys[a->nkeys++]);
-    }
-    (void)sqlite3_reset(st);
-    return rc == SQLITE_DONE ? 0 : store_error(db->db, err, "read keys");
-}
-
-static int get_key(struct ledger_db *db, const char *id, struct ledger_answer *a, struct err *err) {
+/* 1: there is one. */
+static int ledger_keys_get(struct ledger_db *db, const char *id, struct ledger_key *ret_key,
+                           struct err *err) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_GET);
     store_bind_str(st, 1, id);
-    return read_into(db, st, a, err);
+    int rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW)
+        ledger_keys_read(st, ret_key);
+    int e = rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : store_error(db->db, err, "read a key");
+    (void)sqlite3_reset(st);
+    return e;
 }
 
-static int check_room(struct ledger_db *db, size_t limit, struct err *err) {
+static int ledger_keys_check_room(struct ledger_db *db, size_t limit, struct err *err) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_COUNT);
     int64_t n = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : INT64_MAX;
     (void)sqlite3_reset(st);
@@ -178,34 +183,59 @@ static int forget_old(struct ledger_db *db, struct err *err) {
     return store_step(st, "forget keys", NULL, err);
 }
 
-int ledger_do_key_add(struct ledger_db *db, const struct ledger_ask *ask,
-                      struct ledger_answer *answer, struct err *err) {
-    int rc = get_key(db, ask->key->id, answer, err);
-    answer->repeated = rc == 0 && answer->nkeys > 0;
-    if (rc < 0 || answer->repeated)
-        return rc;
-    rc = check_room(db, ask->limit, err);
+int ledger_do_key_add(struct ledger_db *db, const struct ledger_key_add *ask,
+                      struct ledger_key_added *ret, struct err *err) {
+    struct ledger_key stored;
+    int there = ledger_keys_get(db, ask->key->id, &stored, err);
+    int rc = there;
     if (rc == 0)
-        rc = add_key(db, ask->key, err);
-    return rc == 0 ? get_key(db, ask->key->id, answer, err) : rc;
-}
-
-int ledger_do_key_revoke(struct ledger_db *db, const struct ledger_ask *ask,
-                         struct ledger_answer *answer, struct err *err) {
-    int rc = get_key(db, ask->key->id, answer, err);
+        rc = ledger_keys_check_room(db, ask->valid_max, err);
+    if (rc == 0)
+        rc = ledger_keys_add(db, ask->key, err);
+    if (rc == 0)
+        rc = ledger_keys_get(db, ask->key->id, &stored, err);
     if (rc < 0)
         return rc;
-    answer->repeated = answer->nkeys > 0 && answer->keys[0].revoked_ms > 0;
-    if (answer->repeated)
-        return 0;
-    rc = revoke_key(db, ask->key->id, err);
-    return rc == 0 ? forget_old(db, err) : rc;
+    *ret = (struct ledger_key_added){.key = stored, .repeated = there > 0};
+    return 0;
 }
 
-int ledger_do_key_list(struct ledger_db *db, const struct ledger_ask *ask,
-                       struct ledger_answer *answer, struct err *err) {
+int ledger_do_key_revoke(struct ledger_db *db, const struct ledger_key_revoke *ask,
+                         struct ledger_key_revoked *ret, struct err *err) {
+    struct ledger_key k = {0};
+    int rc = ledger_keys_get(db, ask->id, &k, err);
+    bool repeated = rc > 0 && k.revoked_ms > 0;
+    ledger_key_finish(&k);
+    if (rc >= 0 && !repeated)
+        rc = ledger_keys_revoke(db, ask->id, err);
+    if (rc == 0)
+        rc = forget_old(db, err);
+    if (rc < 0)
+        return rc;
+    *ret = (struct ledger_key_revoked){.repeated = repeated};
+    (void)snprintf(ret->id, sizeof(ret->id), "%s", ask->id);
+    return 0;
+}
+
+int ledger_do_key_list(struct ledger_db *db, const struct ledger_key_list *ask,
+                       struct ledger_key_listed *ret, struct err *err) {
+    struct ledger_key_listed out = {0};
     sqlite3_stmt *st = ledger_ready(db, LEDGER_KEYS, KEY_PAGE);
     store_bind_str(st, 1, ask->before);
-    store_bind_int(st, 2, (int64_t)ask->limit);
-    return read_into(db, st, answer, err);
+    store_bind_int(st, 2,
+                   (int64_t)ask->limit + 1); /* one more tells whether there is another page */
+    int rc;
+    while ((rc = sqlite3_step(st)) == SQLITE_ROW && out.n < ask->limit) {
+        out.keys = ledger_grow(out.keys, out.n, sizeof(*out.keys));
+        ledger_keys_read(st, &out.keys[out.n++]);
+    }
+    if (rc == SQLITE_ROW && out.n > 0)
+        memcpy(out.next, out.keys[out.n - 1].id, sizeof(out.next));
+    int e = rc == SQLITE_ROW || rc == SQLITE_DONE ? 0 : store_error(db->db, err, "read keys");
+    (void)sqlite3_reset(st);
+    if (e < 0)
+        ledger_keys_free(out.keys, out.n);
+    else
+        *ret = out;
+    return e;
 }

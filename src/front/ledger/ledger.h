@@ -1,41 +1,31 @@
 #pragma once
-/* The ledger: what several servers share and must agree on, as against the store, which is what
- * this server did. It may be a round trip away: nothing here has its answer when a call returns.
- * What every request needs, the keys and the list of deployed workers, is therefore a copy in the
- * front (front/keys.h, front/run/roster.h) that the ledger keeps fresh.
+/* The ledger: what several servers share and must agree on. (The store is what this server did.) It
+ * may be a round trip away, so no call has its answer when it returns. Every request needs the keys
+ * and the list of deployed workers; the front therefore has copies of them that the ledger keeps
+ * fresh (front/ledger/keyring.h, front/run/roster.h).
  *
- * Behind it is a back end: SQLite (sqlite.c) now, PostgreSQL next. What each promises:
- *  - Keys: it tells all that are valid soon after it was opened and whenever they have changed,
- * with a version that grows; while they have not, it confirms that version at least every
- *    LEDGER_CONFIRM_MS. What another process changed is told within that time at the latest. A copy
- *    that was not confirmed for LEDGER_STALE_MS is not used any more (503), so a server that is cut
- *    off from the ledger lets a revoked key in for no longer than that.
- *  - Asks: each is one transaction, done whole or not at all. It may be done and its answer lost
- *    (ERR_UNAVAILABLE after LEDGER_WAIT_MS): so each can be asked again, and is then answered as
- * the first time. Asks of one server are done in the order they were made, but for those that may
- *    take long, since a text of megabytes goes with them (own_text; the answers to claims and
- * gets).
- *  - Tasks: a claim is a lease of LEDGER_LEASE_MS by the ledger's clock, for one attempt. The
- * number of the attempt is the fence: what ends an attempt names it, and is refused (ERR_CONFLICT)
- * once the lease was given to another or taken away. The end of a task, its result, the account of
- * its key and the message to its webhook are one transaction. So a task may be run more than once,
- *    and its end is acknowledged once.
- *  - Spending: a reservation sets aside what a model call or a job may cost, of what its key has
- * for the day (UTC, by the ledger's clock); the sum of what was spent and what is set aside never
- *    exceeds that. It has an id of its asker's, is a lease as a claim is, and counts as spent whole
- * when the lease is over or its server begins anew: nobody knows what was used. Settling puts down
- * what was really used, once for each id, also of one that was lost so.
- *  - Deployed workers: it tells the list of all, without their code, as it tells the keys, and then
- *    either one that has changed or the whole list again; each with the list's version, which grows
- *    by one with every change. So calls, bindings and host names are looked up in a copy
- *    (run/roster.h). A put gives a worker the new version of the list, which nothing had before: a
- *    code that was got under a version is never wrong, only old. Puts and deletes are answered
- *    after their change was told, so that whoever was answered calls what he has put. What a key
- *    may have is counted in the transaction of the put. A put that is asked again is one more of
- *    the same; a delete that is asked again finds nothing. A get answers with the newest: it may be
- *    newer than the list, never older than what was told before it was asked.
- *  - Nodes: LEDGER_NODE_BEGIN makes a new epoch of a server; leases of its earlier epochs are over.
- */
+ * A back end does the work: SQLite (sqlite.c) now, PostgreSQL next. What each must promise of one
+ * operation stands above its struct; the following holds for all:
+ *  - Whole or not at all: each ask is one transaction. One that fails has changed nothing.
+ *  - Repeatable: an ask may be done and its answer lost (ERR_UNAVAILABLE after LEDGER_WAIT_MS). So
+ *    each may be asked again; what the repetition does is said with the operation.
+ *  - Order: asks of one server are done in the order they were made. One that reads sees what was
+ *    asked for before it.
+ *  - Durable: what an ask has changed survives a loss of power from the moment it is answered.
+ *    Asks that come at the same time may be put on the disk together.
+ *  - One clock: leases and days (UTC) are measured by the ledger's clock, also when it jumps.
+ *  - Fences: the number of an attempt, of a delivery's tries or of an epoch names one lease. What
+ *    comes from an older lease is refused or ignored.
+ *  - Spending: what a key has spent today and what is set aside never exceed its limit together. A
+ *    reservation whose lease is over, or whose server starts again, counts as spent whole, because
+ *    nobody knows what was used.
+ *  - Copies: the ledger tells all valid keys soon after it was opened and whenever they change,
+ * with a version that grows; while they do not change, it confirms that version at least every
+ *    LEDGER_CONFIRM_MS. What another process changed is told within that time. A copy that was not
+ *    confirmed for LEDGER_STALE_MS is no longer used (503): a server that is cut off accepts a
+ *    revoked key for no longer than that. The list of workers, without their code, is told the same
+ *    way, then either one worker that changed or the whole list; its version grows by one with each
+ *    change, and a code that was got under a version is never wrong, only old. */
 
 #include "base/err.h"
 #include "base/id.h"
@@ -61,13 +51,47 @@ struct ledger_key {
     char *grants;       /* JSON object, or NULL */
 };
 void ledger_key_finish(struct ledger_key *k);
+/* An array of them. */
+void ledger_keys_free(struct ledger_key *keys, size_t n);
 
-/* Who keeps a copy of the keys. Both are called from the loop, and call nobody. */
+/* Keeps a copy of the keys. Both are called from the loop, and call nobody. */
 struct ledger_watch {
     /* keys is the watcher's from now on: an array of n, allocated. */
     void (*on_keys)(void *ctx, struct ledger_key *keys, size_t n, uint64_t version);
     void (*on_confirmed)(void *ctx, uint64_t version);
     void *ctx;
+};
+
+/* LEDGER_KEY_ADD: stores a new key, unless as many are valid as may be (ERR_CONFLICT). Asked again
+ * with the same id, it changes nothing and answers with the stored key. */
+struct ledger_key_add {
+    const struct ledger_key *key;
+    size_t valid_max;
+};
+struct ledger_key_added {
+    struct ledger_key key;
+    bool repeated; /* the key was there before */
+};
+
+/* LEDGER_KEY_REVOKE: makes a key invalid from now on; ERR_NOT_FOUND if the ledger does not know it.
+ * Asked again, it changes nothing. The ledger remembers a bounded number of revoked keys. */
+struct ledger_key_revoke {
+    const char *id;
+};
+struct ledger_key_revoked {
+    char id[ID_SIZE];
+    bool repeated; /* the key was revoked before */
+};
+
+/* LEDGER_KEY_LIST: a page of all keys that are known, newest first. */
+struct ledger_key_list {
+    const char *before; /* the `next` of the page before; NULL: from the newest */
+    size_t limit;
+};
+struct ledger_key_listed {
+    struct ledger_key *keys;
+    size_t n;
+    char next[ID_SIZE]; /* "": this is the last page */
 };
 
 /* --- deployed workers --- */
@@ -81,13 +105,12 @@ struct ledger_worker {
     int64_t version;
     int64_t updated_ms;
     bool public;
-    char *code; /* JSON; of a put and the answer to a get only, else NULL */
+    char *code; /* JSON; in a put and the answer to a get only, else NULL */
     size_t code_len;
-    int64_t text; /* the back end's own: where a long code is; 0: in `code` */
 };
 void ledger_worker_finish(struct ledger_worker *w);
 
-/* Who keeps a copy of the list. Each is called from the loop, and calls nobody. */
+/* Keeps a copy of the list. Each is called from the loop, and calls nobody. */
 struct ledger_worker_watch {
     /* workers is the watcher's from now on: an array of n, allocated. */
     void (*on_all)(void *ctx, struct ledger_worker *workers, size_t n, uint64_t version);
@@ -97,38 +120,47 @@ struct ledger_worker_watch {
     void *ctx;
 };
 
+/* LEDGER_WORKER_PUT: stores a worker, or replaces the one of that owner and id, under the next
+ * version of the list, which nothing had before. ERR_LIMIT if its owner would have too many or too
+ * large ones, ERR_CONFLICT if another has its label; both are checked in the same transaction.
+ * Asked again, it is one more put of the same. It is answered after the change was told. */
+struct ledger_worker_put {
+    const struct ledger_worker *worker; /* owner, id, label, public and code are read */
+    char **own_code;                    /* where the code is, if it may be taken; or NULL */
+    size_t workers_max;                 /* of one owner */
+    size_t bytes_max;                   /* of the code of all of them */
+};
+struct ledger_worker_stored {
+    struct ledger_worker worker; /* without its code */
+};
+
+/* LEDGER_WORKER_GET: the newest version of a worker, with its code; ERR_NOT_FOUND. It may be newer
+ * than the list, but is never older than what was told before it was asked. */
+struct ledger_worker_get {
+    const char *owner;
+    const char *id;
+};
+struct ledger_worker_got {
+    struct ledger_worker *worker; /* the code may be taken */
+};
+
+/* LEDGER_WORKER_DELETE: removes a worker; this takes a version of the list too. ERR_NOT_FOUND, also
+ * when asked again. It is answered after the change was told. */
+struct ledger_worker_delete {
+    const char *owner;
+    const char *id;
+};
+struct ledger_worker_deleted {
+    struct ledger_worker worker; /* owner, id and the version of the list without it */
+};
+
 /* --- tasks --- */
 
 enum {
     LEDGER_LEASE_MS = 30000,
     LEDGER_WAIT_MS = 5000,  /* for an answer */
     LEDGER_ASKS_MAX = 4096, /* that wait for their answers */
-    LEDGER_RESULT_BYTES = 1 << 20,
-};
-
-enum ledger_op {
-    LEDGER_NODE_BEGIN,
-    LEDGER_TASK_SUBMIT,
-    LEDGER_TASK_GET,
-    LEDGER_TASK_LIST,
-    LEDGER_TASK_CANCEL,
-    LEDGER_TASK_CLAIM,
-    LEDGER_TASK_RENEW,
-    LEDGER_TASK_FINISH,
-    LEDGER_TASK_REAP,
-    LEDGER_HOOK_CLAIM,
-    LEDGER_HOOK_END,
-    LEDGER_USAGE,
-    LEDGER_RESERVE,
-    LEDGER_RESERVE_RENEW,
-    LEDGER_SETTLE,
-    LEDGER_KEY_ADD,
-    LEDGER_KEY_REVOKE,
-    LEDGER_KEY_LIST,
-    LEDGER_WORKER_PUT,
-    LEDGER_WORKER_GET,
-    LEDGER_WORKER_DELETE,
-    LEDGER_OPS
+    LEDGER_RESULT_BYTES = 8 << 20,
 };
 
 enum task_state {
@@ -147,7 +179,7 @@ bool task_state_parse(const char *name, enum task_state *ret_state);
 /* "ATTEMPT.NUMBER", as the events of a task are called; both from 1. */
 bool task_event_parse(const char *text, int64_t *ret_attempt, int64_t *ret_number);
 
-/* Texts may be NULL. In an ask they are the caller's, in an answer the answer's. */
+/* A task as it is stored. Texts may be NULL. */
 struct ledger_task {
     char id[ID_SIZE];
     char owner[ID_SIZE]; /* the key's id, "" for the operator */
@@ -155,10 +187,9 @@ struct ledger_task {
     enum task_state state;
     char *type;
     char *title;
-    char *body; /* of a claim and a submission only */
+    char *body; /* of a claim only */
     size_t body_len;
-    int64_t text; /* as of a worker */
-    char *idem;   /* Idempotency-Key */
+    char *idem; /* Idempotency-Key */
     char *idem_hash;
     char *webhook;
     char *secret;
@@ -178,15 +209,148 @@ struct ledger_task {
     bool cancel; /* it was asked to end */
 };
 void ledger_task_finish(struct ledger_task *t);
+/* An array of them. */
+void ledger_tasks_free(struct ledger_task *tasks, size_t n);
 
-struct ledger_hold {
-    char task[ID_SIZE];
-    int64_t attempt;
-    bool lost;   /* somebody else has it, or nobody: stop */
-    bool cancel; /* it was asked to end */
+/* LEDGER_TASK_SUBMIT: stores a task, its body and its place in the queue. ERR_RATE if too many
+ * tasks of its owner wait, or their bodies are too large. Asked again with the same id, or by the
+ * same owner with the same Idempotency-Key and hash, it changes nothing and answers with the task
+ * that is stored; the same Idempotency-Key with another hash is ERR_CONFLICT. */
+struct ledger_task_submit {
+    const char *id;
+    const char *owner;
+    const char *type;
+    const char *title; /* or NULL */
+    const char *body;
+    char **own_body; /* where the body is, if it may be taken; or NULL */
+    const char *idem;
+    const char *idem_hash;
+    const char *webhook;
+    const char *secret;
+    int64_t priority;
+    int64_t timeout_ms;
+    int64_t max_attempts;
+    int64_t run_at_ms;
+    size_t waiting_max; /* tasks of this owner */
+    int64_t bytes_max;  /* of the bodies of its tasks that have not ended; 0: any */
+};
+struct ledger_task_submitted {
+    struct ledger_task task;
+    bool repeated; /* the task was there before */
 };
 
-/* A message to a webhook. */
+/* LEDGER_TASK_GET: one task, with its result and attempts and without its body; ERR_NOT_FOUND. */
+struct ledger_task_get {
+    const char *id;
+    const char *owner; /* whose it must be; NULL: anyone's */
+};
+struct ledger_task_got {
+    struct ledger_task task;
+};
+
+/* LEDGER_TASK_LIST: a page of tasks, newest first, without results. A type has no index: one ask
+ * looks at a bounded number of rows, so a page may be short though more follow. */
+struct ledger_task_list {
+    const char *owner;     /* whose; NULL: anyone's */
+    enum task_state state; /* which; TASK_STATES: any */
+    const char *type;      /* which; NULL: any */
+    const char *before;    /* the `next` of the page before; NULL: from the newest */
+    size_t limit;
+};
+struct ledger_task_listed {
+    struct ledger_task *tasks;
+    size_t n;
+    char next[ID_SIZE]; /* "": this is the last page */
+};
+
+/* LEDGER_TASK_CANCEL: ends a task that waits; one that runs is marked, and whoever holds it hears
+ * of that when its lease is renewed. ERR_NOT_FOUND; ERR_CONFLICT if it has ended, so an ask that is
+ * repeated may be refused. */
+struct ledger_task_cancel {
+    const char *id;
+    const char *owner; /* whose it must be; NULL: anyone's */
+};
+struct ledger_task_cancelled {
+    struct ledger_task task;
+};
+
+/* LEDGER_TASK_CLAIM: leases tasks to a server for LEDGER_LEASE_MS, each for a new attempt, whose
+ * run id the ledger chooses. Owners take turns; each has its most urgent task first, then its
+ * oldest. ERR_CONFLICT if another epoch of the server has begun. Asked again, it leases other
+ * tasks: what an answer that was lost had leased is free again when those leases are over. A task
+ * whose body cannot be read fails, and is not in the answer. */
+struct ledger_task_claim {
+    const char *node;
+    int64_t epoch;
+    size_t limit;
+    size_t slots;   /* that the server has; a part of them is kept for owners who have nothing at
+                       work; 0: nothing is kept */
+    size_t per_key; /* tasks of one owner that may run, on all servers together */
+};
+struct ledger_task_claimed {
+    struct ledger_task *tasks; /* with their bodies, which may be taken */
+    size_t n;
+    int64_t next_ms; /* until the next scheduled task is due; -1: there is none */
+};
+
+struct ledger_lease {
+    char task[ID_SIZE];
+    int64_t attempt;
+};
+enum ledger_lease_state {
+    LEDGER_LEASE_KEPT,
+    LEDGER_LEASE_CANCELLED, /* kept, and the task was asked to end */
+    LEDGER_LEASE_LOST,      /* somebody else has the task, or nobody: stop */
+};
+struct ledger_lease_renewed {
+    struct ledger_lease lease;
+    enum ledger_lease_state state;
+};
+
+/* LEDGER_TASK_RENEW: each lease that the server still has lasts LEDGER_LEASE_MS from now on. The
+ * answer has one entry for each lease, in the order of the ask. Asked again, it renews again. */
+struct ledger_task_renew {
+    const char *node;
+    int64_t epoch;
+    const struct ledger_lease *leases;
+    size_t n;
+};
+struct ledger_task_renewed {
+    struct ledger_lease_renewed *leases;
+    size_t n;
+};
+
+/* LEDGER_TASK_END: ends an attempt. In one transaction the task has its state and result, its owner
+ * is charged, and the message to its webhook waits to be sent; or, after a fault, the task is
+ * queued again. ERR_CONFLICT if the attempt has no lease any more, unless it ended this way before:
+ * an ask that is repeated succeeds and changes nothing. */
+struct ledger_task_end {
+    const char *id;
+    int64_t attempt;
+    enum task_state state;
+    const char *error_code;    /* or NULL */
+    const char *error_message; /* or NULL */
+    const char *result;        /* JSON, or NULL */
+    bool fault;                /* of the machine: the task is tried again, instead of its state */
+    bool uncounted;            /* with a fault: this attempt does not count */
+};
+
+/* LEDGER_TASK_REAP: ends attempts whose leases are over, as faults, and forgets what need not be
+ * kept, a bounded part at a time. One attempt that cannot be ended does not undo the others: it is
+ * tried again after another lease. Any server may ask, at any time, again and again. */
+struct ledger_task_reap {
+    size_t limit;       /* leases */
+    int64_t keep_ms;    /* for how long tasks that have ended are kept; 0: for ever */
+    int64_t keep_tasks; /* how many of them; 0: all */
+    int64_t keep_bytes; /* of their results; 0: all */
+};
+struct ledger_task_reaped {
+    int64_t lapsed; /* leases that were over */
+    bool more;      /* there is more to forget */
+};
+
+/* --- messages to webhooks --- */
+
 struct ledger_hook {
     int64_t seq;
     int64_t tries; /* with this one; the fence of its end */
@@ -197,90 +361,194 @@ struct ledger_hook {
     char *body;
 };
 void ledger_hook_finish(struct ledger_hook *h);
+/* An array of them. */
+void ledger_hooks_free(struct ledger_hook *hooks, size_t n);
 
-enum ledger_hook_end { LEDGER_HOOK_DELIVERED, LEDGER_HOOK_RETRY, LEDGER_HOOK_FAILED };
+/* LEDGER_HOOK_CLAIM: takes messages that are due, and hides each for LEDGER_LEASE_MS. Those of one
+ * task come in their order, one at a time. Owners take turns, and so do the receivers of each
+ * (hooks.c says how they share). Asked again, it takes other messages; what an answer that was lost
+ * had taken is due again after the lease. */
+struct ledger_hook_claim {
+    size_t limit;
+    size_t per_key; /* messages of one owner that may be under way */
+};
+struct ledger_hook_claimed {
+    struct ledger_hook *hooks;
+    size_t n;
+    int64_t next_ms; /* until the next message is due; -1: there is none */
+};
+
+enum ledger_hook_outcome { LEDGER_HOOK_DELIVERED, LEDGER_HOOK_RETRY, LEDGER_HOOK_FAILED };
+
+/* LEDGER_HOOK_END: what became of a message, noted with its task. If it was said before, or the
+ * message was taken again since, nothing changes, and that is no error. */
+struct ledger_hook_end {
+    int64_t seq;
+    int64_t tries;
+    enum ledger_hook_outcome outcome;
+    const char *error; /* or NULL */
+    int64_t retry_ms;  /* LEDGER_HOOK_RETRY: when it is due again, from now */
+};
+
+/* --- servers --- */
 
 /* There is one server on an SQLite ledger: the lock of the data folder sees to that. */
 #define LEDGER_HERE "here"
 
+/* LEDGER_NODE_BEGIN: a server starts. If `epoch` is the one that the ledger has of it, the next one
+ * begins: leases of earlier epochs are over, and what they reserved counts as spent. Otherwise
+ * nothing changes. Asked again after its answer was lost, it therefore begins nothing, and answers
+ * with the epoch to ask with. */
+struct ledger_node_begin {
+    const char *node;
+    int64_t epoch; /* 0: it never began; -1: only tell */
+};
+struct ledger_node_begun {
+    int64_t epoch; /* of now */
+    bool begun;    /* by this ask */
+};
+
 /* --- spending --- */
 
-enum { LEDGER_SPENDS_MAX = 512, LEDGER_SETTLED_MS = 600000 }; /* so long a repetition is known */
+enum { LEDGER_SPENDS_MAX = 512, LEDGER_SETTLED_MS = 600000 };
 
-struct ledger_spend {
-    char id[ID_SIZE];
+/* LEDGER_RESERVE: sets aside what a call of a model may cost, out of what its key has for the day.
+ * At most `tokens` and `nusd` are wanted, fewer than the least are of no use; a limit of 0 is none,
+ * and nothing is set aside for it. ERR_QUOTA if the day has too little left; ERR_RATE if only other
+ * reservations hold what is missing. The reservation is a lease of LEDGER_LEASE_MS. Asked again
+ * with the same id, it answers as the first time; ERR_CONFLICT if that id was settled since. */
+struct ledger_reserve {
+    const char *id;
+    const char *owner; /* the key's id */
+    const char *node;
+    int64_t tokens_least, tokens, tokens_per_day;
+    int64_t nusd_least, nusd, nusd_per_day;
+    bool partial; /* take less than what is wanted, where others hold the rest */
+    bool probe;   /* only say whether it would be granted */
+};
+struct ledger_reserved {
+    int64_t tokens;
+    int64_t nusd;
+};
+
+/* LEDGER_RESERVE_RENEW: these reservations last LEDGER_LEASE_MS from now on. One that was lost
+ * (counted as spent, because its lease was over) stays known, so that it can be settled. Ids that
+ * are unknown or settled are passed over. Asked again, it renews again. */
+struct ledger_reserve_renew {
+    const char *const *ids;
+    size_t n; /* at most LEDGER_SPENDS_MAX */
+};
+
+/* What a call of a model, or jobs that have ended, really used. */
+struct ledger_used {
+    char id[ID_SIZE];    /* of the reservation, or one that is new */
     char owner[ID_SIZE]; /* the key's id */
-    const char *kind;    /* settle: of the job */
-    /* reserve: the least that is of use, and all that is wanted; at most that of what the day has
-     * left. A limit of 0 is none. */
-    int64_t tokens_least, tokens;
-    int64_t nusd_least, nusd;
-    int64_t tokens_per_day, nusd_per_day;
-    /* settle: what was used */
-    int64_t jobs, done, wall_ms; /* jobs that have ended */
+    const char *kind;    /* of the job */
+    int64_t jobs, done, wall_ms;
     int64_t input_tokens, output_tokens, cache_read_tokens, cache_write_tokens;
     int64_t cost_nusd;    /* of what has a known price */
     int64_t charged_nusd; /* with the rest, by the dearest price */
 };
 
-/* What each op reads: */
+/* LEDGER_SETTLE: frees each reservation, also one that was lost, and puts down what was used, for
+ * the day of the reservation; without one, for today. Each id counts once: asked again within
+ * LEDGER_SETTLED_MS, it changes nothing. All of them are settled, or none. */
+struct ledger_settle {
+    const char *node;
+    const struct ledger_used *used;
+    size_t n;
+};
+
+/* LEDGER_USAGE: what was used, as JSON lists, newest day first. */
+struct ledger_usage {
+    const char *owner; /* whose; NULL: anyone's */
+    const char *since; /* the first day, such as "2026-01-31"; NULL: all */
+    size_t limit;      /* rows of each list */
+};
+struct ledger_usage_report {
+    char *tasks; /* by day, owner and type of task */
+    char *jobs;  /* by day, owner and kind of job */
+    char *today; /* by owner: what was spent today, and what is set aside */
+};
+
+/* --- asks and answers --- */
+
+enum ledger_op {
+    LEDGER_NODE_BEGIN,
+    LEDGER_TASK_SUBMIT,
+    LEDGER_TASK_GET,
+    LEDGER_TASK_LIST,
+    LEDGER_TASK_CANCEL,
+    LEDGER_TASK_CLAIM,
+    LEDGER_TASK_RENEW,
+    LEDGER_TASK_END,
+    LEDGER_TASK_REAP,
+    LEDGER_HOOK_CLAIM,
+    LEDGER_HOOK_END,
+    LEDGER_USAGE,
+    LEDGER_RESERVE,
+    LEDGER_RESERVE_RENEW,
+    LEDGER_SETTLE,
+    LEDGER_KEY_ADD,
+    LEDGER_KEY_REVOKE,
+    LEDGER_KEY_LIST,
+    LEDGER_WORKER_PUT,
+    LEDGER_WORKER_GET,
+    LEDGER_WORKER_DELETE,
+    LEDGER_OPS
+};
+
 struct ledger_ask {
     enum ledger_op op;
-    const char *node;                   /* begin, claim, renew */
-    int64_t epoch;                      /* claim, renew; begin: that it is now */
-    const struct ledger_key *key;       /* add: all; revoke: id */
-    const struct ledger_worker *worker; /* put: owner, id, label, public, code; get, delete: owner,
-                                           id */
-    const struct ledger_task *task;     /* submit: all; get, cancel: id; finish: id, attempt, state,
-                                           error, result */
-    char **own_text; /* submit, worker put: where the body or code is, if it may be taken */
-    bool rehearsal;  /* submit, worker put: only whether it would be refused, or was done before */
-    const char *owner;  /* get, list, cancel: whose they must be; NULL: anybody's */
-    int state;          /* list: which; -1: all */
-    const char *before; /* lists: NULL, or an id; usage: NULL, or the first day */
-    size_t limit;       /* list, claim, reap, hook claim: how many; key add: that are
-                           valid; worker put: that a key may have */
-    size_t limit_bytes; /* worker put: of the code of all that a key has */
-    size_t per_key; /* claim: how many of a key may run; hook claim: be sent; submit: may wait */
-    int64_t body_bytes; /* submit: of those of a key that have not ended; 0: any */
-    int64_t keep_ms;    /* reap: ended ones older than this go; 0: none */
-    int64_t keep_tasks; /* reap: so many that have ended stay; 0: all */
-    int64_t keep_bytes; /* reap: so much of their results; 0: all */
-    const struct ledger_hold *holds;
-    size_t nholds;
-    bool fault;                     /* finish: the machine's doing: it is tried again */
-    bool uncounted;                 /* finish: with fault: and this attempt does not count */
-    const struct ledger_hook *hook; /* hook end: seq, tries */
-    enum ledger_hook_end hook_end;
-    const char *error;                 /* hook end */
-    int64_t retry_ms;                  /* hook end */
-    const struct ledger_spend *spends; /* reserve: one; renew: id; settle */
-    size_t nspends;
+    union {
+        struct ledger_node_begin node_begin;
+        struct ledger_task_submit task_submit;
+        struct ledger_task_get task_get;
+        struct ledger_task_list task_list;
+        struct ledger_task_cancel task_cancel;
+        struct ledger_task_claim task_claim;
+        struct ledger_task_renew task_renew;
+        struct ledger_task_end task_end;
+        struct ledger_task_reap task_reap;
+        struct ledger_hook_claim hook_claim;
+        struct ledger_hook_end hook_end;
+        struct ledger_usage usage;
+        struct ledger_reserve reserve;
+        struct ledger_reserve_renew reserve_renew;
+        struct ledger_settle settle;
+        struct ledger_key_add key_add;
+        struct ledger_key_revoke key_revoke;
+        struct ledger_key_list key_list;
+        struct ledger_worker_put worker_put;
+        struct ledger_worker_get worker_get;
+        struct ledger_worker_delete worker_delete;
+    };
 };
 
 struct ledger_answer {
-    char *usage;    /* usage: a JSON list, newest day first: of tasks */
-    char *jobs;     /* usage: the same of jobs */
-    char *today;    /* usage: what keys have spent today, and what is set aside */
-    int64_t tokens; /* reserve: what was set aside */
-    int64_t nusd;
+    enum ledger_op op;
     struct err err; /* code 0: it was done */
-    struct ledger_task *tasks;
-    size_t ntasks;
-    struct ledger_key *keys; /* list: newest first; add: the key; revoke: as it was left */
-    size_t nkeys;
-    struct ledger_worker *workers; /* put, delete: without its code; get: with it */
-    size_t nworkers;
-    struct ledger_hold *holds; /* renew: as asked */
-    size_t nholds;
-    struct ledger_hook *hooks;
-    size_t nhooks;
-    int64_t epoch;   /* begin */
-    int64_t next_ms; /* claim, hook claim: until the next is due; -1: none is known */
-    int64_t count;   /* reap: how many leases were over */
-    bool repeated;   /* submit, finish: it was done before; begin: it was not done; reap: there is
-                        more to do */
+    union {         /* set only if it was done */
+        struct ledger_node_begun node_begun;
+        struct ledger_task_submitted task_submitted;
+        struct ledger_task_got task_got;
+        struct ledger_task_listed task_listed;
+        struct ledger_task_cancelled task_cancelled;
+        struct ledger_task_claimed task_claimed;
+        struct ledger_task_renewed task_renewed;
+        struct ledger_task_reaped task_reaped;
+        struct ledger_hook_claimed hook_claimed;
+        struct ledger_usage_report usage_report;
+        struct ledger_reserved reserved;
+        struct ledger_key_added key_added;
+        struct ledger_key_revoked key_revoked;
+        struct ledger_key_listed key_listed;
+        struct ledger_worker_stored worker_stored;
+        struct ledger_worker_got worker_got;
+        struct ledger_worker_deleted worker_deleted;
+    };
 };
+/* Zeroed memory is allowed. */
 void ledger_answer_finish(struct ledger_answer *a);
 
 typedef void (*ledger_on_answer)(void *ctx, const struct ledger_answer *answer);
@@ -292,8 +560,9 @@ struct ledger_db;
  * before this returns. */
 int ledger_open(uv_loop_t *loop, struct ledger_db *db, const struct ledger_watch *watch,
                 struct ledger **ret_ledger, struct err *err);
-/* The answer comes from the loop, once: ERR_UNAVAILABLE if the ledger has not answered in time, or
- * too many are waited for. What the ask points to is not read any more when this returns. */
+/* The answer comes from the loop, once, and is freed afterwards; ERR_UNAVAILABLE if the ledger has
+ * not answered in time, or too many are waited for. What the ask points to is not read any more
+ * when this returns. */
 void ledger_call(struct ledger *l, const struct ledger_ask *ask, ledger_on_answer on_answer,
                  void *ctx);
 /* Has the list of workers told, from now on; with SQLite before this returns. NULL: no more. */
@@ -302,5 +571,6 @@ int ledger_watch_workers(struct ledger *l, const struct ledger_worker_watch *wat
 /* Has the keys and the list told or confirmed as soon as that can be: with SQLite before it
  * returns. */
 void ledger_refresh(void *ledger);
-/* What waits is answered (ERR_CANCELLED). Memory goes from the loop. NULL is allowed. */
+/* With SQLite all that was asked is done first, and waited for; what a back end cannot finish is
+ * answered (ERR_CANCELLED). Memory goes from the loop. NULL is allowed. */
 void ledger_close(struct ledger *l);

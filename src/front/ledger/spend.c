@@ -91,7 +91,7 @@ struct reserve {
     bool lost; /* and counted as spent whole */
 };
 
-static sqlite3_stmt *ready(struct ledger_db *db, int which, const char *first) {
+static sqlite3_stmt *ledger_spend_ready(struct ledger_db *db, int which, const char *first) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_SPENDS, which);
     store_bind_str(st, 1, first);
     return st;
@@ -102,7 +102,7 @@ static void column_day(sqlite3_stmt *st, int i, char out[DAY_SIZE]) {
     (void)snprintf(out, DAY_SIZE, "%s", text ? text : "");
 }
 
-static void today(struct ledger_db *db, char out[DAY_SIZE]) {
+static void ledger_spend_today(struct ledger_db *db, char out[DAY_SIZE]) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_SPENDS, DAY_TODAY);
     store_bind_int(st, 1, db->now_ms());
     out[0] = 0;
@@ -111,18 +111,27 @@ static void today(struct ledger_db *db, char out[DAY_SIZE]) {
     (void)sqlite3_reset(st);
 }
 
+/* One of today, for nothing yet. */
+static struct reserve ledger_spend_new(struct ledger_db *db, const char *id, const char *owner) {
+    struct reserve r = {0};
+    (void)snprintf(r.id, sizeof(r.id), "%s", id);
+    (void)snprintf(r.owner, sizeof(r.owner), "%s", owner);
+    ledger_spend_today(db, r.day);
+    return r;
+}
+
 /* Adds to what is set aside of a day, or to what was spent. */
 static int add_to_day(struct ledger_db *db, int which, const struct reserve *r, int64_t tokens,
                       int64_t nusd, struct err *err) {
-    sqlite3_stmt *st = ready(db, which, r->owner);
+    sqlite3_stmt *st = ledger_spend_ready(db, which, r->owner);
     store_bind_str(st, 2, r->day);
     store_bind_int(st, 3, tokens);
     store_bind_int(st, 4, nusd);
     return store_step(st, "account for a day", NULL, err);
 }
 
-static bool find(struct ledger_db *db, const char *id, struct reserve *r) {
-    sqlite3_stmt *st = ready(db, RESERVE_GET, id);
+static bool ledger_spend_find(struct ledger_db *db, const char *id, struct reserve *r) {
+    sqlite3_stmt *st = ledger_spend_ready(db, RESERVE_GET, id);
     bool row = sqlite3_step(st) == SQLITE_ROW;
     if (row) {
         *r = (struct reserve){.tokens = sqlite3_column_int64(st, 2),
@@ -137,8 +146,8 @@ static bool find(struct ledger_db *db, const char *id, struct reserve *r) {
     return row;
 }
 
-static int add_usage(struct ledger_db *db, const char *day, const struct ledger_spend *a,
-                     struct err *err) {
+static int ledger_spend_add_usage(struct ledger_db *db, const char *day,
+                                  const struct ledger_used *a, struct err *err) {
     const int64_t counts[] = {a->jobs,
                               a->done,
                               a->wall_ms,
@@ -149,7 +158,7 @@ static int add_usage(struct ledger_db *db, const char *day, const struct ledger_
                               a->cost_nusd,
                               a->charged_nusd};
     bool any = false;
-    sqlite3_stmt *st = ready(db, JOBS_ADD, day);
+    sqlite3_stmt *st = ledger_spend_ready(db, JOBS_ADD, day);
     store_bind_str(st, 2, a->owner);
     store_bind_str(st, 3, a->kind);
     for (int i = 0; i < (int)ARRAY_LEN(counts); i++) {
@@ -163,15 +172,16 @@ static int add_usage(struct ledger_db *db, const char *day, const struct ledger_
 
 /* Shown as a kind of its own, since nobody knows what was used. */
 static int add_lost(struct ledger_db *db, const struct reserve *r, int64_t nusd, struct err *err) {
-    struct ledger_spend s = {.kind = "interrupted", .charged_nusd = nusd};
+    struct ledger_used s = {.kind = "interrupted", .charged_nusd = nusd};
     memcpy(s.owner, r->owner, sizeof(s.owner));
-    return add_usage(db, r->day, &s, err);
+    return ledger_spend_add_usage(db, r->day, &s, err);
 }
 
 /* What was in flight may have been used up to the last token: it counts as spent, so that nobody
  * gets more than a day's worth by the death of servers. */
-static int forfeit(struct ledger_db *db, const struct reserve *r, struct err *err) {
-    sqlite3_stmt *st = ready(db, RESERVE_LOST, r->id);
+static int ledger_spend_forfeit_one(struct ledger_db *db, const struct reserve *r,
+                                    struct err *err) {
+    sqlite3_stmt *st = ledger_spend_ready(db, RESERVE_LOST, r->id);
     store_bind_int(st, 2, db->now_ms());
     int rc = store_step(st, "count what is lost", NULL, err);
     if (rc == 0)
@@ -187,7 +197,7 @@ static int forfeit_some(struct ledger_db *db, int which, const char *whose, stru
     size_t n;
     int rc = 0;
     do {
-        sqlite3_stmt *st = ready(db, which, whose);
+        sqlite3_stmt *st = ledger_spend_ready(db, which, whose);
         store_bind_int(st, 2, db->now_ms());
         store_bind_int(st, 3, FREE_BATCH);
         for (n = 0; n < FREE_BATCH && sqlite3_step(st) == SQLITE_ROW; n++) {
@@ -199,7 +209,7 @@ static int forfeit_some(struct ledger_db *db, int which, const char *whose, stru
         }
         (void)sqlite3_reset(st);
         for (size_t i = 0; rc == 0 && i < n; i++)
-            rc = forfeit(db, &list[i], err);
+            rc = ledger_spend_forfeit_one(db, &list[i], err);
     } while (rc == 0 && n == FREE_BATCH);
     free(list);
     return rc;
@@ -218,8 +228,9 @@ int ledger_spend_prune(struct ledger_db *db, struct err *err) {
 
 /* --- reserving --- */
 
-static int add(struct ledger_db *db, const struct reserve *r, const char *node, struct err *err) {
-    sqlite3_stmt *st = ready(db, RESERVE_ADD, r->id);
+static int ledger_spend_add(struct ledger_db *db, const struct reserve *r, const char *node,
+                            struct err *err) {
+    sqlite3_stmt *st = ledger_spend_ready(db, RESERVE_ADD, r->id);
     int64_t now = db->now_ms();
     store_bind_str(st, 2, r->owner);
     store_bind_str(st, 3, r->day);
@@ -231,84 +242,108 @@ static int add(struct ledger_db *db, const struct reserve *r, const char *node, 
     return store_step(st, "reserve", NULL, err);
 }
 
-/* What is left of a day's limit; INT64_MAX: there is none. */
-static int64_t left_of(int64_t limit, int64_t spent, int64_t held) {
-    return limit > 0 ? MAX(limit - spent - held, 0) : INT64_MAX;
+/* Who asks may wait: what is set aside is mostly given back. */
+static int ledger_spend_refuse_held(const char *what, struct err *err) {
+    return err_set(err, ERR_RATE,
+                   "other calls of this key hold the %s that this may need: try again in some "
+                   "seconds",
+                   what);
 }
 
-static int refuse_tokens(const struct ledger_spend *a, int64_t spent, int64_t held,
-                         struct err *err) {
+static int refuse_tokens(const struct ledger_reserve *a, int64_t spent, struct err *err) {
     return err_set(err, ERR_QUOTA,
-                   "this key may use %" PRId64 " tokens a day: %" PRId64 " are used, %" PRId64
-                   " set aside for what runs, and this may need %" PRId64
-                   "; the next day begins at 00:00 UTC",
-                   a->tokens_per_day, spent, held, a->tokens_least);
+                   "this key may use %" PRId64 " tokens a day: %" PRId64
+                   " are used, and this may need %" PRId64 "; the next day begins at 00:00 UTC",
+                   a->tokens_per_day, spent, a->tokens_least);
 }
 
-static int refuse_nusd(const struct ledger_spend *a, int64_t spent, int64_t held, struct err *err) {
+static int refuse_nusd(const struct ledger_reserve *a, int64_t spent, struct err *err) {
     return err_set(err, ERR_QUOTA,
-                   "this key may spend $%.4f a day: $%.4f is spent, $%.4f set aside for what runs, "
-                   "and this may cost $%.4f; the next day begins at 00:00 UTC",
-                   (double)a->nusd_per_day / 1e9, (double)spent / 1e9, (double)held / 1e9,
-                   (double)a->nusd_least / 1e9);
+                   "this key may spend $%.4f a day: $%.4f is spent, and this may cost $%.4f; the "
+                   "next day begins at 00:00 UTC",
+                   (double)a->nusd_per_day / 1e9, (double)spent / 1e9, (double)a->nusd_least / 1e9);
+}
+
+/* One of a day's limits. */
+struct purse {
+    int64_t limit; /* 0: none */
+    int64_t spent, held;
+    int64_t least, wanted;
+};
+
+enum purse_verdict { PURSE_GRANTED, PURSE_HELD, PURSE_SPENT };
+
+/* What can be had today is bounded by what was spent; what can be had now, by what others hold too.
+ */
+static enum purse_verdict purse_open(const struct purse *p, bool partial, int64_t *ret) {
+    if (p->limit == 0 || p->wanted == 0) {
+        *ret = 0;
+        return PURSE_GRANTED;
+    }
+    int64_t today = MAX(p->limit - p->spent, 0);
+    int64_t now = MAX(today - p->held, 0);
+    int64_t most = MIN(today, p->wanted);
+    if (today < MAX(p->least, 1))
+        return PURSE_SPENT;
+    if (now < MAX(p->least, 1) || (now < most && !partial))
+        return PURSE_HELD;
+    *ret = MIN(now, most);
+    return PURSE_GRANTED;
 }
 
 /* As much as is wanted and left, of what has a limit. */
-static int portion(struct ledger_db *db, const struct ledger_spend *a, struct reserve *r,
-                   struct err *err) {
-    sqlite3_stmt *st = ready(db, DAY_GET, a->owner);
+static int ledger_spend_portion(struct ledger_db *db, const struct ledger_reserve *a,
+                                struct reserve *r, struct err *err) {
+    sqlite3_stmt *st = ledger_spend_ready(db, DAY_GET, a->owner);
     int64_t v[4] = {0};
     store_bind_str(st, 2, r->day);
     if (sqlite3_step(st) == SQLITE_ROW)
         for (int i = 0; i < 4; i++)
             v[i] = sqlite3_column_int64(st, i);
     (void)sqlite3_reset(st);
-    int64_t tokens = left_of(a->tokens_per_day, v[0], v[2]);
-    int64_t nusd = left_of(a->nusd_per_day, v[1], v[3]);
-    if (tokens < MAX(a->tokens_least, 1))
-        return refuse_tokens(a, v[0], v[2], err);
-    if (nusd < MAX(a->nusd_least, 1) && a->nusd > 0)
-        return refuse_nusd(a, v[1], v[3], err);
-    r->tokens = a->tokens_per_day > 0 ? MIN(tokens, a->tokens) : 0;
-    r->nusd = a->nusd_per_day > 0 ? MIN(nusd, a->nusd) : 0;
+    struct purse tokens = {a->tokens_per_day, v[0], v[2], a->tokens_least, a->tokens};
+    struct purse nusd = {a->nusd_per_day, v[1], v[3], a->nusd_least, a->nusd};
+    enum purse_verdict of_tokens = purse_open(&tokens, a->partial, &r->tokens);
+    enum purse_verdict of_nusd = purse_open(&nusd, a->partial, &r->nusd);
+    if (of_tokens == PURSE_SPENT)
+        return refuse_tokens(a, v[0], err);
+    if (of_nusd == PURSE_SPENT)
+        return refuse_nusd(a, v[1], err);
+    if (of_tokens == PURSE_HELD || of_nusd == PURSE_HELD)
+        return ledger_spend_refuse_held(of_nusd == PURSE_HELD ? "money" : "tokens", err);
     return 0;
 }
 
-int ledger_do_reserve(struct ledger_db *db, const struct ledger_ask *ask,
-                      struct ledger_answer *answer, struct err *err) {
-    const struct ledger_spend *a = ask->spends;
-    struct reserve r = {0};
-    if (find(db, a->id, &r)) {
-        answer->repeated = true;
-        answer->tokens = r.tokens;
-        answer->nusd = r.nusd;
-        return r.settled ? err_set(err, ERR_CONFLICT, "it is settled already") : 0;
+int ledger_do_reserve(struct ledger_db *db, const struct ledger_reserve *ask,
+                      struct ledger_reserved *ret, struct err *err) {
+    struct reserve r;
+    int rc = 0;
+    if (ledger_spend_find(db, ask->id, &r)) {
+        if (r.settled)
+            return err_set(err, ERR_CONFLICT, "it is settled already");
+    } else {
+        r = ledger_spend_new(db, ask->id, ask->owner);
+        rc = forfeit_some(db, RESERVE_OVER, ask->owner, err);
+        if (rc == 0)
+            rc = ledger_spend_portion(db, ask, &r, err);
+        if (rc == 0 && !ask->probe)
+            rc = ledger_spend_add(db, &r, ask->node, err);
+        if (rc == 0 && !ask->probe)
+            rc = add_to_day(db, DAY_HOLD, &r, r.tokens, r.nusd, err);
     }
-    memcpy(r.id, a->id, sizeof(r.id));
-    memcpy(r.owner, a->owner, sizeof(r.owner));
-    today(db, r.day);
-    int rc = forfeit_some(db, RESERVE_OVER, a->owner, err);
     if (rc == 0)
-        rc = portion(db, a, &r, err);
-    if (rc == 0)
-        rc = add(db, &r, ask->node, err);
-    if (rc == 0)
-        rc = add_to_day(db, DAY_HOLD, &r, r.tokens, r.nusd, err);
-    answer->tokens = r.tokens;
-    answer->nusd = r.nusd;
+        *ret = (struct ledger_reserved){.tokens = r.tokens, .nusd = r.nusd};
     return rc;
 }
 
-int ledger_do_reserve_renew(struct ledger_db *db, const struct ledger_ask *ask,
-                            struct ledger_answer *answer, struct err *err) {
+int ledger_do_reserve_renew(struct ledger_db *db, const struct ledger_reserve_renew *ask,
+                            struct err *err) {
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < ask->nspends; i++) {
-        sqlite3_stmt *st = ready(db, RESERVE_RENEW, ask->spends[i].id);
-        int64_t changes = 0;
+    for (size_t i = 0; rc == 0 && i < ask->n; i++) {
+        sqlite3_stmt *st = ledger_spend_ready(db, RESERVE_RENEW, ask->ids[i]);
         store_bind_int(st, 2, db->now_ms() + LEDGER_LEASE_MS);
         store_bind_int(st, 3, db->now_ms());
-        rc = store_step(st, "renew a reservation", &changes, err);
-        answer->count += changes;
+        rc = store_step(st, "renew a reservation", NULL, err);
     }
     return rc;
 }
@@ -316,8 +351,8 @@ int ledger_do_reserve_renew(struct ledger_db *db, const struct ledger_ask *ask,
 /* --- settling --- */
 
 /* What is set aside goes; what was lost and comes back after all was spent already. */
-static int release(struct ledger_db *db, const struct reserve *r, struct err *err) {
-    sqlite3_stmt *st = ready(db, RESERVE_SETTLED, r->id);
+static int ledger_spend_release(struct ledger_db *db, const struct reserve *r, struct err *err) {
+    sqlite3_stmt *st = ledger_spend_ready(db, RESERVE_SETTLED, r->id);
     store_bind_int(st, 2, db->now_ms());
     int rc = store_step(st, "settle", NULL, err);
     if (rc == 0)
@@ -326,41 +361,38 @@ static int release(struct ledger_db *db, const struct reserve *r, struct err *er
 }
 
 /* The row stays, so that this is done once. What is not known is charged to the day of today. */
-static int settle(struct ledger_db *db, const struct ledger_ask *ask, const struct ledger_spend *a,
-                  struct err *err) {
-    struct reserve r = {.settled = true};
+static int ledger_spend_settle(struct ledger_db *db, const char *node, const struct ledger_used *a,
+                               struct err *err) {
+    struct reserve r;
     int64_t tokens =
         a->input_tokens + a->output_tokens + a->cache_read_tokens + a->cache_write_tokens;
     int rc = 0;
-    if (!find(db, a->id, &r)) {
-        memcpy(r.id, a->id, sizeof(r.id));
-        memcpy(r.owner, a->owner, sizeof(r.owner));
-        today(db, r.day);
-        rc = add(db, &r, ask->node, err);
+    if (!ledger_spend_find(db, a->id, &r)) {
+        r = ledger_spend_new(db, a->id, a->owner);
+        r.settled = true;
+        rc = ledger_spend_add(db, &r, node, err);
     } else if (r.settled && !r.lost) {
         return 0;
     } else {
-        rc = release(db, &r, err);
+        rc = ledger_spend_release(db, &r, err);
     }
     if (rc == 0 && (tokens > 0 || a->charged_nusd > 0))
         rc = add_to_day(db, DAY_SPEND, &r, tokens, a->charged_nusd, err);
-    return rc < 0 ? rc : add_usage(db, r.day, a, err);
+    return rc < 0 ? rc : ledger_spend_add_usage(db, r.day, a, err);
 }
 
-int ledger_do_settle(struct ledger_db *db, const struct ledger_ask *ask,
-                     struct ledger_answer *answer, struct err *err) {
+int ledger_do_settle(struct ledger_db *db, const struct ledger_settle *ask, struct err *err) {
     int rc = 0;
-    (void)answer;
-    for (size_t i = 0; rc == 0 && i < ask->nspends; i++)
-        rc = settle(db, ask, &ask->spends[i], err);
+    for (size_t i = 0; rc == 0 && i < ask->n; i++)
+        rc = ledger_spend_settle(db, ask->node, &ask->used[i], err);
     return rc;
 }
 
 /* --- what was used --- */
 
-static int read_json(struct ledger_db *db, int which, const char *owner, const char *day,
-                     size_t limit, char **ret, struct err *err) {
-    sqlite3_stmt *st = ready(db, which, owner);
+static int ledger_spend_read_json(struct ledger_db *db, int which, const char *owner,
+                                  const char *day, size_t limit, char **ret, struct err *err) {
+    sqlite3_stmt *st = ledger_spend_ready(db, which, owner);
     store_bind_str(st, 2, day);
     store_bind_int(st, 3, (int64_t)limit);
     int rc = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(db->db, err, "read the usage");
@@ -370,13 +402,18 @@ static int read_json(struct ledger_db *db, int which, const char *owner, const c
     return rc;
 }
 
-int ledger_spend_usage(struct ledger_db *db, const struct ledger_ask *ask,
-                       struct ledger_answer *answer, struct err *err) {
+int ledger_spend_usage(struct ledger_db *db, const struct ledger_usage *ask, char **ret_jobs,
+                       char **ret_today, struct err *err) {
     char day[DAY_SIZE];
-    today(db, day);
-    int rc = read_json(db, JOBS_USAGE, ask->owner, ask->before ? ask->before : "", ask->limit,
-                       &answer->jobs, err);
+    char *jobs = NULL;
+    ledger_spend_today(db, day);
+    int rc = ledger_spend_read_json(db, JOBS_USAGE, ask->owner, ask->since ? ask->since : "",
+                                    ask->limit, &jobs, err);
     if (rc == 0)
-        rc = read_json(db, JOBS_TODAY, ask->owner, day, ROWS_TODAY, &answer->today, err);
+        rc = ledger_spend_read_json(db, JOBS_TODAY, ask->owner, day, ROWS_TODAY, ret_today, err);
+    if (rc == 0)
+        *ret_jobs = jobs;
+    else
+        free(jobs);
     return rc;
 }

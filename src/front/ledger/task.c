@@ -25,7 +25,7 @@ bool task_state_parse(const char *name, enum task_state *ret_state) {
 }
 
 /* Up to so much, as digits alone; 0: it is none. */
-static int64_t read_number(const char **p, int64_t max) {
+static int64_t ledger_task_read_number(const char **p, int64_t max) {
     int64_t n = 0;
     for (; **p >= '0' && **p <= '9' && n <= max; (*p)++)
         n = n * 10 + (**p - '0');
@@ -35,10 +35,10 @@ static int64_t read_number(const char **p, int64_t max) {
 bool task_event_parse(const char *text, int64_t *ret_attempt, int64_t *ret_number) {
     enum { ATTEMPTS_MAX = 1000000, NUMBER_MAX = 1000000000 };
     const char *p = text;
-    int64_t attempt = read_number(&p, ATTEMPTS_MAX);
+    int64_t attempt = ledger_task_read_number(&p, ATTEMPTS_MAX);
     if (*p++ != '.')
         return false;
-    int64_t number = read_number(&p, NUMBER_MAX);
+    int64_t number = ledger_task_read_number(&p, NUMBER_MAX);
     if (attempt == 0 || number == 0 || *p)
         return false;
     *ret_attempt = attempt;
@@ -55,6 +55,12 @@ void ledger_task_finish(struct ledger_task *t) {
     *t = (struct ledger_task){0};
 }
 
+void ledger_tasks_free(struct ledger_task *tasks, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        ledger_task_finish(&tasks[i]);
+    free(tasks);
+}
+
 void ledger_hook_finish(struct ledger_hook *h) {
     free(h->url);
     free(h->secret);
@@ -62,22 +68,8 @@ void ledger_hook_finish(struct ledger_hook *h) {
     *h = (struct ledger_hook){0};
 }
 
-void ledger_answer_finish(struct ledger_answer *a) {
-    for (size_t i = 0; i < a->ntasks; i++)
-        ledger_task_finish(&a->tasks[i]);
-    for (size_t i = 0; i < a->nhooks; i++)
-        ledger_hook_finish(&a->hooks[i]);
-    for (size_t i = 0; i < a->nkeys; i++)
-        ledger_key_finish(&a->keys[i]);
-    for (size_t i = 0; i < a->nworkers; i++)
-        ledger_worker_finish(&a->workers[i]);
-    free(a->usage);
-    free(a->jobs);
-    free(a->today);
-    free(a->keys);
-    free(a->workers);
-    free(a->tasks);
-    free(a->holds);
-    free(a->hooks);
-    *a = (struct ledger_answer){0};
+void ledger_hooks_free(struct ledger_hook *hooks, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        ledger_hook_finish(&hooks[i]);
+    free(hooks);
 }

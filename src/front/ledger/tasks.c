@@ -47,15 +47,14 @@ static const char *const sql[] = {
     [TASK_ADD] = "INSERT INTO tasks (id, owner, type, title, state, priority, timeout_ms,"
                  " max_attempts, run_at_ms, created_ms, idem, idem_hash, webhook, secret,"
                  " body_bytes) VALUES (?1,?2,?3,?4,0,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
-    [TASK_ADD_BODY] = "INSERT INTO task_bodies (task, body, text) VALUES (?1, ?2, ?3)",
+    [TASK_ADD_BODY] = "INSERT INTO task_bodies (task, body) VALUES (?1, ?2)",
     [TASK_BY_IDEM] = "SELECT id, idem_hash FROM tasks WHERE owner = ?1 AND idem = ?2",
     [TASK_GET] = "SELECT " COLUMNS ", iif(?3, (SELECT body FROM task_bodies WHERE task = t.id),"
                  " NULL), (SELECT result FROM task_results WHERE task = t.id),"
                  " (SELECT json_group_array(json_object('attempt', attempt, 'run', run, 'node',"
                  " node, 'started_ms', started_ms, 'ended_ms', ended_ms, 'outcome', outcome,"
                  " 'error', iif(error_code IS NULL, NULL, json_object('code', error_code,"
-                 " 'message', error_message)))) FROM task_attempts WHERE task = t.id),"
-                 " iif(?3, (SELECT text FROM task_bodies WHERE task = t.id), NULL), t.body_bytes"
+                 " 'message', error_message)))) FROM task_attempts WHERE task = t.id)"
                  " FROM tasks t WHERE t.id = ?1 AND (?2 IS NULL OR t.owner = ?2)",
     [TASK_LIST] = LIST(""),
     [TASK_LIST_STATE] = LIST("t.state = ?2 AND "),
@@ -92,15 +91,15 @@ static const char *const sql[] = {
 
 const struct ledger_statements ledger_task_statements = {sql, ARRAY_LEN(sql)};
 
-static sqlite3_stmt *ready(struct ledger_db *db, int which, const char *id) {
+static sqlite3_stmt *ledger_tasks_ready(struct ledger_db *db, int which, const char *id) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_TASKS, which);
     store_bind_str(st, 1, id);
     return st;
 }
 
-static int run(struct ledger_db *db, int which, const char *id, int64_t *ret_changes,
-               struct err *err) {
-    return store_step(ready(db, which, id), "write a task", ret_changes, err);
+static int ledger_tasks_run(struct ledger_db *db, int which, const char *id, int64_t *ret_changes,
+                            struct err *err) {
+    return store_step(ledger_tasks_ready(db, which, id), "write a task", ret_changes, err);
 }
 
 static void read_task(sqlite3_stmt *st, struct ledger_task *t) {
@@ -128,14 +127,9 @@ static void read_task(sqlite3_stmt *st, struct ledger_task *t) {
     store_column_id(st, 9, t->run);
 }
 
-static struct ledger_task *add_to(struct ledger_answer *a) {
-    a->tasks = ledger_grow(a->tasks, a->ntasks, sizeof(*a->tasks));
-    return &a->tasks[a->ntasks++];
-}
-
 int ledger_task_load(struct ledger_db *db, const char *id, const char *owner, bool with_body,
-                     struct ledger_answer *answer, struct err *err) {
-    sqlite3_stmt *st = ready(db, TASK_GET, id);
+                     struct ledger_task *ret_task, struct err *err) {
+    sqlite3_stmt *st = ledger_tasks_ready(db, TASK_GET, id);
     store_bind_str(st, 2, owner);
     store_bind_int(st, 3, with_body);
     int rc = sqlite3_step(st);
@@ -143,14 +137,11 @@ int ledger_task_load(struct ledger_db *db, const char *id, const char *owner, bo
             : rc == SQLITE_DONE ? err_set(err, ERR_NOT_FOUND, "there is no task \"%.40s\"", id)
                                 : store_error(db->db, err, "read a task");
     if (rc == SQLITE_ROW) {
-        struct ledger_task *t = add_to(answer);
-        read_task(st, t);
-        t->text = sqlite3_column_int64(st, 25);
-        t->body = t->text ? NULL : store_column_dup(st, 22);
-        t->body_len =
-            t->text ? (size_t)sqlite3_column_int64(st, 26) : (size_t)sqlite3_column_bytes(st, 22);
-        t->result = store_column_dup(st, 23);
-        t->attempts = store_column_dup(st, 24);
+        read_task(st, ret_task);
+        ret_task->body = store_column_dup(st, 22);
+        ret_task->body_len = (size_t)sqlite3_column_bytes(st, 22);
+        ret_task->result = store_column_dup(st, 23);
+        ret_task->attempts = store_column_dup(st, 24);
     }
     (void)sqlite3_reset(st);
     return e;
@@ -159,7 +150,7 @@ int ledger_task_load(struct ledger_db *db, const char *id, const char *owner, bo
 int ledger_task_wait(struct ledger_db *db, const char *id, const char *owner, int64_t priority,
                      int64_t run_at_ms, struct err *err) {
     bool now = run_at_ms <= db->now_ms();
-    sqlite3_stmt *st = ready(db, now ? TASK_QUEUE : TASK_SCHEDULE, id);
+    sqlite3_stmt *st = ledger_tasks_ready(db, now ? TASK_QUEUE : TASK_SCHEDULE, id);
     store_bind_str(st, 2, owner);
     store_bind_int(st, 3, priority);
     if (!now)
@@ -167,16 +158,16 @@ int ledger_task_wait(struct ledger_db *db, const char *id, const char *owner, in
     return store_step(st, "queue a task", NULL, err);
 }
 
-/* 1: this is a repetition, and the task is in the answer. */
-static int find_repeated(struct ledger_db *db, const struct ledger_task *t,
-                         struct ledger_answer *answer, struct err *err) {
-    if (ledger_task_load(db, t->id, t->owner, false, answer, &(struct err){0}) == 0)
+/* 1: this is a repetition, of that task. */
+static int find_repeated(struct ledger_db *db, const struct ledger_task_submit *t,
+                         struct ledger_task *ret_task, struct err *err) {
+    if (ledger_task_load(db, t->id, t->owner, false, ret_task, &(struct err){0}) == 0)
         return 1;
     if (!t->idem)
         return 0;
     char id[ID_SIZE] = "";
     bool same = false;
-    sqlite3_stmt *st = ready(db, TASK_BY_IDEM, t->owner);
+    sqlite3_stmt *st = ledger_tasks_ready(db, TASK_BY_IDEM, t->owner);
     store_bind_str(st, 2, t->idem);
     if (sqlite3_step(st) == SQLITE_ROW) {
         const char *hash = (const char *)sqlite3_column_text(st, 1);
@@ -189,38 +180,35 @@ static int find_repeated(struct ledger_db *db, const struct ledger_task *t,
     if (!same)
         return err_set(err, ERR_CONFLICT,
                        "this Idempotency-Key was used for another request (%s): use a new one", id);
-    int rc = ledger_task_load(db, id, t->owner, false, answer, err);
+    int rc = ledger_task_load(db, id, t->owner, false, ret_task, err);
     return rc < 0 ? rc : 1;
 }
 
-static int64_t number_of(struct ledger_db *db, int which, const char *owner) {
-    sqlite3_stmt *st = ready(db, which, owner);
+static int64_t ledger_tasks_number_of(struct ledger_db *db, int which, const char *owner) {
+    sqlite3_stmt *st = ledger_tasks_ready(db, which, owner);
     int64_t n = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
     (void)sqlite3_reset(st);
     return n;
 }
 
-static int64_t body_bytes(const struct ledger_task *t) {
-    return (int64_t)(t->body ? strlen(t->body) : t->body_len);
-}
-
-static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct err *err) {
-    const struct ledger_task *t = ask->task;
-    int64_t n = number_of(db, TASK_WAITING, t->owner);
-    int64_t bytes = number_of(db, TASK_BODIES, t->owner) + body_bytes(t);
-    if (n >= (int64_t)ask->per_key)
+static int ledger_tasks_check_room(struct ledger_db *db, const struct ledger_task_submit *t,
+                                   struct err *err) {
+    int64_t n = ledger_tasks_number_of(db, TASK_WAITING, t->owner);
+    int64_t bytes = ledger_tasks_number_of(db, TASK_BODIES, t->owner) + (int64_t)strlen(t->body);
+    if (n >= (int64_t)t->waiting_max)
         return err_set(err, ERR_RATE, "%lld tasks of this key wait already (\"waiting_per_key\")",
                        (long long)n);
-    if (ask->body_bytes > 0 && bytes > ask->body_bytes)
+    if (t->bytes_max > 0 && bytes > t->bytes_max)
         return err_set(err, ERR_RATE,
                        "the tasks of this key that have not ended may have %lld MiB together "
                        "(\"waiting_mb_per_key\"): wait for some",
-                       (long long)(ask->body_bytes >> 20));
+                       (long long)(t->bytes_max >> 20));
     return 0;
 }
 
-static int add(struct ledger_db *db, const struct ledger_task *t, struct err *err) {
-    sqlite3_stmt *st = ready(db, TASK_ADD, t->id);
+static int ledger_tasks_add(struct ledger_db *db, const struct ledger_task_submit *t,
+                            struct err *err) {
+    sqlite3_stmt *st = ledger_tasks_ready(db, TASK_ADD, t->id);
     store_bind_str(st, 2, t->owner);
     store_bind_str(st, 3, t->type);
     store_bind_str(st, 4, t->title);
@@ -233,97 +221,120 @@ static int add(struct ledger_db *db, const struct ledger_task *t, struct err *er
     store_bind_str(st, 11, t->idem_hash);
     store_bind_str(st, 12, t->webhook);
     store_bind_str(st, 13, t->secret);
-    store_bind_int(st, 14, body_bytes(t));
+    store_bind_int(st, 14, (int64_t)strlen(t->body));
     int rc = store_step(st, "add a task", NULL, err);
     if (rc < 0)
         return rc;
-    st = ready(db, TASK_ADD_BODY, t->id);
-    store_bind_str(st, 2, t->text ? "" : t->body);
-    if (t->text)
-        store_bind_int(st, 3, t->text);
+    st = ledger_tasks_ready(db, TASK_ADD_BODY, t->id);
+    store_bind_str(st, 2, t->body);
     rc = store_step(st, "add a task", NULL, err);
-    if (rc == 0 && t->text)
-        rc = pieces_keep(db->pieces, t->text, err);
     return rc < 0 ? rc : ledger_task_wait(db, t->id, t->owner, t->priority, t->run_at_ms, err);
 }
 
-int ledger_do_submit(struct ledger_db *db, const struct ledger_ask *ask,
-                     struct ledger_answer *answer, struct err *err) {
-    int rc = find_repeated(db, ask->task, answer, err);
-    if (rc != 0) {
-        answer->repeated = rc > 0;
-        return MIN(rc, 0);
-    }
-    rc = check_room(db, ask, err);
-    if (rc < 0 || ask->rehearsal)
-        return rc;
-    rc = add(db, ask->task, err);
+int ledger_do_task_submit(struct ledger_db *db, const struct ledger_task_submit *ask,
+                          struct ledger_task_submitted *ret, struct err *err) {
+    int found = find_repeated(db, ask, &ret->task, err);
+    int rc = found;
     if (rc == 0)
-        rc = ledger_task_load(db, ask->task->id, NULL, false, answer, err);
-    return rc;
+        rc = ledger_tasks_check_room(db, ask, err);
+    if (rc == 0)
+        rc = ledger_tasks_add(db, ask, err);
+    if (rc == 0)
+        rc = ledger_task_load(db, ask->id, NULL, false, &ret->task, err);
+    if (rc < 0)
+        return rc;
+    ret->repeated = found > 0;
+    return 0;
 }
 
-int ledger_do_get(struct ledger_db *db, const struct ledger_ask *ask, struct ledger_answer *answer,
-                  struct err *err) {
-    return ledger_task_load(db, ask->task->id, ask->owner, false, answer, err);
+int ledger_do_task_get(struct ledger_db *db, const struct ledger_task_get *ask,
+                       struct ledger_task_got *ret, struct err *err) {
+    return ledger_task_load(db, ask->id, ask->owner, false, &ret->task, err);
 }
 
-int ledger_do_list(struct ledger_db *db, const struct ledger_ask *ask, struct ledger_answer *answer,
-                   struct err *err) {
-    int which = TASK_LIST + (ask->state >= 0 ? 1 : 0) + (ask->owner ? 2 : 0);
-    sqlite3_stmt *st = ready(db, which, ask->owner);
+/* A type has no index: one call looks at that many rows. */
+enum { TYPE_LOOK = 2000 };
+
+int ledger_do_task_list(struct ledger_db *db, const struct ledger_task_list *ask,
+                        struct ledger_task_listed *ret, struct err *err) {
+    struct ledger_task_listed out = {0};
+    int which = TASK_LIST + (ask->state != TASK_STATES ? 1 : 0) + (ask->owner ? 2 : 0);
+    sqlite3_stmt *st = ledger_tasks_ready(db, which, ask->owner);
     store_bind_int(st, 2, ask->state);
     store_bind_str(st, 3, ask->before ? ask->before : "~");
-    store_bind_int(st, 4, (int64_t)ask->limit);
-    int rc;
-    while ((rc = sqlite3_step(st)) == SQLITE_ROW)
-        read_task(st, add_to(answer));
-    int e = rc == SQLITE_DONE ? 0 : store_error(db->db, err, "list tasks");
+    store_bind_int(st, 4, ask->type ? TYPE_LOOK : (int64_t)ask->limit + 1);
+    int rc = SQLITE_ROW;
+    size_t looked = 0;
+    bool more = false;
+    for (; !more && (rc = sqlite3_step(st)) == SQLITE_ROW; looked++) {
+        bool fits = !ask->type || strcmp((const char *)sqlite3_column_text(st, 2), ask->type) == 0;
+        more = fits && out.n == ask->limit;
+        if (fits && !more) {
+            out.tasks = ledger_grow(out.tasks, out.n, sizeof(*out.tasks));
+            read_task(st, &out.tasks[out.n++]);
+        }
+        if (!more)
+            store_column_id(st, 0, out.next);
+    }
+    if (!more && (!ask->type || looked < TYPE_LOOK))
+        out.next[0] = 0;
+    int e = more || rc == SQLITE_DONE ? 0 : store_error(db->db, err, "list tasks");
     (void)sqlite3_reset(st);
+    if (e < 0)
+        ledger_tasks_free(out.tasks, out.n);
+    else
+        *ret = out;
     return e;
 }
 
 /* One that waits ends here; one that runs is told by its next renewal. */
-int ledger_do_cancel(struct ledger_db *db, const struct ledger_ask *ask,
-                     struct ledger_answer *answer, struct err *err) {
-    const char *id = ask->task->id;
-    struct ledger_answer seen = {0};
-    int rc = ledger_task_load(db, id, ask->owner, false, &seen, err);
-    enum task_state state = rc == 0 && seen.tasks ? seen.tasks[0].state : TASK_QUEUED;
-    ledger_answer_finish(&seen);
+int ledger_do_task_cancel(struct ledger_db *db, const struct ledger_task_cancel *ask,
+                          struct ledger_task_cancelled *ret, struct err *err) {
+    struct ledger_task t = {0};
+    int rc = ledger_task_load(db, ask->id, ask->owner, false, &t, err);
+    enum task_state state = t.state;
+    ledger_task_finish(&t);
     if (rc < 0)
         return rc;
     if (state == TASK_RUNNING) {
-        rc = run(db, TASK_ASK_TO_END, id, NULL, err);
+        rc = ledger_tasks_run(db, TASK_ASK_TO_END, ask->id, NULL, err);
     } else if (state == TASK_QUEUED) {
-        rc = run(db, TASK_UNQUEUE, id, NULL, err);
+        rc = ledger_tasks_run(db, TASK_UNQUEUE, ask->id, NULL, err);
         if (rc == 0)
-            rc = run(db, TASK_UNSCHEDULE, id, NULL, err);
+            rc = ledger_tasks_run(db, TASK_UNSCHEDULE, ask->id, NULL, err);
         if (rc == 0)
-            rc = ledger_task_end(db, id, &(struct ledger_task){.state = TASK_CANCELLED}, err);
+            rc = ledger_task_set_end(
+                db, &(struct ledger_task_end){.id = ask->id, .state = TASK_CANCELLED}, err);
     } else {
         return err_set(err, ERR_CONFLICT, "it has ended already: it is %s", task_state_name(state));
     }
-    return rc < 0 ? rc : ledger_task_load(db, id, NULL, false, answer, err);
+    return rc < 0 ? rc : ledger_task_load(db, ask->id, NULL, false, &ret->task, err);
 }
 
-int ledger_do_usage(struct ledger_db *db, const struct ledger_ask *ask,
-                    struct ledger_answer *answer, struct err *err) {
-    sqlite3_stmt *st = ready(db, TASK_USAGE, ask->owner);
-    store_bind_str(st, 2, ask->before ? ask->before : "");
+int ledger_do_usage(struct ledger_db *db, const struct ledger_usage *ask,
+                    struct ledger_usage_report *ret, struct err *err) {
+    struct ledger_usage_report out = {0};
+    sqlite3_stmt *st = ledger_tasks_ready(db, TASK_USAGE, ask->owner);
+    store_bind_str(st, 2, ask->since ? ask->since : "");
     store_bind_int(st, 3, (int64_t)ask->limit);
     int rc = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(db->db, err, "read the usage");
     if (rc == 0)
-        answer->usage = store_column_dup(st, 0);
+        out.tasks = store_column_dup(st, 0);
     (void)sqlite3_reset(st);
-    return rc < 0 ? rc : ledger_spend_usage(db, ask, answer, err);
+    if (rc == 0)
+        rc = ledger_spend_usage(db, ask, &out.jobs, &out.today, err);
+    if (rc == 0)
+        *ret = out;
+    else
+        free(out.tasks);
+    return rc;
 }
 
 /* --- the end --- */
 
-static int write_end(struct ledger_db *db, const char *id, const struct ledger_task *end,
-                     struct err *err) {
-    sqlite3_stmt *st = ready(db, TASK_SET_END, id);
+static int ledger_tasks_write_end(struct ledger_db *db, const struct ledger_task_end *end,
+                                  struct err *err) {
+    sqlite3_stmt *st = ledger_tasks_ready(db, TASK_SET_END, end->id);
     int64_t changes = 0;
     store_bind_int(st, 2, end->state);
     store_bind_int(st, 3, db->now_ms());
@@ -335,26 +346,25 @@ static int write_end(struct ledger_db *db, const char *id, const struct ledger_t
         return err_set(err, ERR_CONFLICT, "it has ended already");
     if (rc < 0 || !end->result)
         return rc;
-    st = ready(db, TASK_ADD_RESULT, id);
+    st = ledger_tasks_ready(db, TASK_ADD_RESULT, end->id);
     store_bind_str(st, 2, end->result);
     return store_step(st, "keep a result", NULL, err);
 }
 
-int ledger_task_end(struct ledger_db *db, const char *id, const struct ledger_task *end,
-                    struct err *err) {
-    int rc = write_end(db, id, end, err);
+int ledger_task_set_end(struct ledger_db *db, const struct ledger_task_end *end, struct err *err) {
+    int rc = ledger_tasks_write_end(db, end, err);
     if (rc == 0)
-        rc = run(db, TASK_DROP_BODY, id, NULL, err);
+        rc = ledger_tasks_run(db, TASK_DROP_BODY, end->id, NULL, err);
     if (rc == 0) {
-        sqlite3_stmt *st = ready(db, TASK_ACCOUNT, id);
+        sqlite3_stmt *st = ledger_tasks_ready(db, TASK_ACCOUNT, end->id);
         store_bind_int(st, 2, db->now_ms());
         rc = store_step(st, "account for a task", NULL, err);
     }
-    struct ledger_answer seen = {0};
+    struct ledger_task t = {0};
     if (rc == 0)
-        rc = ledger_task_load(db, id, NULL, false, &seen, err);
-    if (rc == 0 && seen.tasks && seen.tasks[0].webhook)
-        rc = ledger_hook_add(db, &seen.tasks[0], err);
-    ledger_answer_finish(&seen);
+        rc = ledger_task_load(db, end->id, NULL, false, &t, err);
+    if (rc == 0 && t.webhook)
+        rc = ledger_hook_add(db, &t, err);
+    ledger_task_finish(&t);
     return rc;
 }

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 
 #include <sqlite3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,11 +26,10 @@ static const char *const sql[] = {
     [WORKER_SUM] = "SELECT count(*), coalesce(sum(bytes), 0) FROM workers"
                    " WHERE owner = ?1 AND id <> ?2",
     [WORKER_LABEL] = "SELECT 1 FROM workers WHERE label = ?3 AND NOT (owner = ?1 AND id = ?2)",
-    [WORKER_PUT] = "INSERT INTO workers (" WORKER_COLUMNS ", bytes, code, text)"
-                   " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT (owner, id) DO UPDATE SET"
-                   " version = ?4, updated_ms = ?5, public = ?6, bytes = ?7, code = ?8, text = ?9",
-    [WORKER_GET] =
-        "SELECT " WORKER_COLUMNS ", bytes, code, text FROM workers WHERE owner = ?1 AND id = ?2",
+    [WORKER_PUT] = "INSERT INTO workers (" WORKER_COLUMNS ", bytes, code)"
+                   " VALUES (?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT (owner, id) DO UPDATE SET"
+                   " version = ?4, updated_ms = ?5, public = ?6, bytes = ?7, code = ?8",
+    [WORKER_GET] = "SELECT " WORKER_COLUMNS ", code FROM workers WHERE owner = ?1 AND id = ?2",
     [WORKER_DELETE] = "DELETE FROM workers WHERE owner = ?1 AND id = ?2",
     [WORKER_LIST] = "SELECT " WORKER_COLUMNS " FROM workers",
 };
@@ -50,7 +50,7 @@ static void column_name(sqlite3_stmt *st, int i, char out[LEDGER_WORKER_NAME_SIZ
     out[n] = 0;
 }
 
-static void read_worker(sqlite3_stmt *st, struct ledger_worker *w) {
+static void ledger_workers_read(sqlite3_stmt *st, struct ledger_worker *w) {
     *w = (struct ledger_worker){.version = sqlite3_column_int64(st, 3),
                                 .updated_ms = sqlite3_column_int64(st, 4),
                                 .public = sqlite3_column_int(st, 5) != 0};
@@ -59,15 +59,15 @@ static void read_worker(sqlite3_stmt *st, struct ledger_worker *w) {
     column_name(st, 2, w->label);
 }
 
-static sqlite3_stmt *ready_for(struct ledger_db *db, int which, const struct ledger_worker *w) {
+static sqlite3_stmt *ready_for(struct ledger_db *db, int which, const char *owner, const char *id) {
     sqlite3_stmt *st = ledger_ready(db, LEDGER_WORKERS, which);
-    store_bind_str(st, 1, w->owner);
-    store_bind_str(st, 2, w->id);
+    store_bind_str(st, 1, owner);
+    store_bind_str(st, 2, id);
     return st;
 }
 
-static int no_worker(const struct ledger_worker *w, struct err *err) {
-    return err_set(err, ERR_NOT_FOUND, "there is no worker \"%.60s\"", w->id);
+static int no_worker(const char *id, struct err *err) {
+    return err_set(err, ERR_NOT_FOUND, "there is no worker \"%.60s\"", id);
 }
 
 int64_t ledger_db_worker_version(struct ledger_db *db) {
@@ -85,7 +85,7 @@ int ledger_db_workers(struct ledger_db *db, struct ledger_worker **ret_workers, 
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         list = ledger_grow(list, n, sizeof(*list));
-        read_worker(st, &list[n++]);
+        ledger_workers_read(st, &list[n++]);
     }
     int e = rc == SQLITE_DONE ? 0 : store_error(db->db, err, "list workers");
     (void)sqlite3_reset(st);
@@ -99,33 +99,34 @@ int ledger_db_workers(struct ledger_db *db, struct ledger_worker **ret_workers, 
 }
 
 static int64_t code_bytes(const struct ledger_worker *w) {
-    return (int64_t)(w->code ? strlen(w->code) : w->code_len);
+    return w->code ? (int64_t)strlen(w->code) : 0;
 }
 
 /* --- asks: their changes are told by the back end --- */
 
-static int check_room(struct ledger_db *db, const struct ledger_ask *ask, struct err *err) {
-    sqlite3_stmt *st = ready_for(db, WORKER_SUM, ask->worker);
+static int ledger_workers_check_room(struct ledger_db *db, const struct ledger_worker_put *ask,
+                                     struct err *err) {
+    sqlite3_stmt *st = ready_for(db, WORKER_SUM, ask->worker->owner, ask->worker->id);
     int e = 0;
     if (sqlite3_step(st) != SQLITE_ROW)
         e = store_error(db->db, err, "count workers");
-    else if (sqlite3_column_int64(st, 0) >= (int64_t)ask->limit)
+    else if (sqlite3_column_int64(st, 0) >= (int64_t)ask->workers_max)
         e = err_set(err, ERR_LIMIT,
                     "there are %zu workers, the most that one key may have (\"workers\"): delete "
                     "one first",
-                    ask->limit);
-    else if (sqlite3_column_int64(st, 1) + code_bytes(ask->worker) > (int64_t)ask->limit_bytes)
+                    ask->workers_max);
+    else if (sqlite3_column_int64(st, 1) + code_bytes(ask->worker) > (int64_t)ask->bytes_max)
         e = err_set(err, ERR_LIMIT,
                     "with this one the workers of the key exceed %zu MiB (\"workers_mb\"): delete "
                     "one first",
-                    ask->limit_bytes >> 20);
+                    ask->bytes_max >> 20);
     (void)sqlite3_reset(st);
     return e;
 }
 
 /* A key's worker has a part of the key's id in its host name, which the operator's may have too. */
 static int check_label(struct ledger_db *db, const struct ledger_worker *w, struct err *err) {
-    sqlite3_stmt *st = ready_for(db, WORKER_LABEL, w);
+    sqlite3_stmt *st = ready_for(db, WORKER_LABEL, w->owner, w->id);
     store_bind_str(st, 3, w->label);
     int rc = sqlite3_step(st);
     int e =
@@ -151,77 +152,67 @@ static int next_version(struct ledger_db *db, int64_t *ret_version, struct err *
 }
 
 static int put_worker(struct ledger_db *db, const struct ledger_worker *w, struct err *err) {
-    sqlite3_stmt *st = ready_for(db, WORKER_PUT, w);
+    sqlite3_stmt *st = ready_for(db, WORKER_PUT, w->owner, w->id);
     store_bind_str(st, 3, w->label);
     store_bind_int(st, 4, w->version);
     store_bind_int(st, 5, w->updated_ms);
     store_bind_int(st, 6, w->public);
     store_bind_int(st, 7, code_bytes(w));
-    store_bind_str(st, 8, w->text ? "" : w->code);
-    if (w->text)
-        store_bind_int(st, 9, w->text);
-    int rc = store_step(st, "put a worker", NULL, err);
-    return rc == 0 && w->text ? pieces_keep(db->pieces, w->text, err) : rc;
+    store_bind_str(st, 8, w->code);
+    return store_step(st, "put a worker", NULL, err);
 }
 
-static void tell(struct ledger_answer *a, const struct ledger_worker *w) {
-    a->workers = xcalloc(1, sizeof(*a->workers));
-    a->workers[0] = *w;
-    a->workers[0].code = NULL;
-    a->workers[0].text = 0;
-    a->nworkers = 1;
-}
-
-int ledger_do_worker_put(struct ledger_db *db, const struct ledger_ask *ask,
-                         struct ledger_answer *answer, struct err *err) {
+int ledger_do_worker_put(struct ledger_db *db, const struct ledger_worker_put *ask,
+                         struct ledger_worker_stored *ret, struct err *err) {
     struct ledger_worker w = *ask->worker;
     w.updated_ms = db->now_ms();
-    int rc = check_room(db, ask, err);
+    int rc = ledger_workers_check_room(db, ask, err);
     if (rc == 0)
         rc = check_label(db, &w, err);
-    if (rc < 0 || ask->rehearsal)
-        return rc;
-    rc = next_version(db, &w.version, err);
+    if (rc == 0)
+        rc = next_version(db, &w.version, err);
     if (rc == 0)
         rc = put_worker(db, &w, err);
-    if (rc == 0)
-        tell(answer, &w);
-    return rc;
+    if (rc < 0)
+        return rc;
+    w.code = NULL;
+    ret->worker = w;
+    return 0;
 }
 
-int ledger_do_worker_get(struct ledger_db *db, const struct ledger_ask *ask,
-                         struct ledger_answer *answer, struct err *err) {
-    sqlite3_stmt *st = ready_for(db, WORKER_GET, ask->worker);
+int ledger_do_worker_get(struct ledger_db *db, const struct ledger_worker_get *ask,
+                         struct ledger_worker_got *ret, struct err *err) {
+    sqlite3_stmt *st = ready_for(db, WORKER_GET, ask->owner, ask->id);
     int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW) {
-        answer->workers = xcalloc(1, sizeof(*answer->workers));
-        answer->nworkers = 1;
-        read_worker(st, &answer->workers[0]);
-        struct ledger_worker *w = &answer->workers[0];
-        w->text = sqlite3_column_int64(st, 8);
-        w->code = w->text ? NULL : store_column_dup(st, 7);
-        w->code_len =
-            w->text ? (size_t)sqlite3_column_int64(st, 6) : (size_t)sqlite3_column_bytes(st, 7);
+        ret->worker = xmalloc(sizeof(*ret->worker));
+        ledger_workers_read(st, ret->worker);
+        ret->worker->code = store_column_dup(st, 6);
+        ret->worker->code_len = (size_t)sqlite3_column_bytes(st, 6);
     }
     int e = rc == SQLITE_ROW    ? 0
-            : rc == SQLITE_DONE ? no_worker(ask->worker, err)
+            : rc == SQLITE_DONE ? no_worker(ask->id, err)
                                 : store_error(db->db, err, "read a worker");
     (void)sqlite3_reset(st);
     return e;
 }
 
-int ledger_do_worker_delete(struct ledger_db *db, const struct ledger_ask *ask,
-                            struct ledger_answer *answer, struct err *err) {
-    struct ledger_worker w = *ask->worker;
+int ledger_do_worker_delete(struct ledger_db *db, const struct ledger_worker_delete *ask,
+                            struct ledger_worker_deleted *ret, struct err *err) {
+    struct ledger_worker w = {0};
     int64_t changes = 0;
-    int rc = store_step(ready_for(db, WORKER_DELETE, &w), "delete a worker", &changes, err);
+    int rc = store_step(ready_for(db, WORKER_DELETE, ask->owner, ask->id), "delete a worker",
+                        &changes, err);
     if (rc == 0 && changes == 0)
-        rc = no_worker(&w, err);
+        rc = no_worker(ask->id, err);
     if (rc == 0)
         rc = next_version(db, &w.version, err);
-    if (rc == 0)
-        tell(answer, &w);
-    return rc;
+    if (rc < 0)
+        return rc;
+    (void)snprintf(w.owner, sizeof(w.owner), "%s", ask->owner);
+    (void)snprintf(w.id, sizeof(w.id), "%s", ask->id);
+    ret->worker = w;
+    return 0;
 }
 
 /* --- what was the store's --- */
@@ -238,7 +229,7 @@ static const char missing_sql[] =
     "SELECT count(*) FROM old.workers AS o WHERE NOT EXISTS"
     " (SELECT 1 FROM main.workers AS m WHERE m.owner = o.owner AND m.id = o.id)";
 
-static int64_t number(struct ledger_db *db, const char *text) {
+static int64_t ledger_workers_number(struct ledger_db *db, const char *text) {
     sqlite3_stmt *st = NULL;
     int64_t n = -1;
     if (sqlite3_prepare_v2(db->db, text, -1, &st, NULL) == SQLITE_OK &&
@@ -248,12 +239,12 @@ static int64_t number(struct ledger_db *db, const char *text) {
     return n;
 }
 
-static int copy_all(struct ledger_db *db, struct err *err) {
+static int ledger_workers_copy_all(struct ledger_db *db, struct err *err) {
     int rc = store_exec(db->db, "BEGIN IMMEDIATE", err, "lock the ledger");
     if (rc < 0)
         return rc;
     rc = store_exec(db->db, take_sql, err, "take over the workers");
-    if (rc == 0 && number(db, missing_sql) != 0)
+    if (rc == 0 && ledger_workers_number(db, missing_sql) != 0)
         rc = err_set(err, ERR_CONFLICT,
                      "cay.db has a worker with the host name of one in ledger.db: delete one of "
                      "the two");
@@ -265,10 +256,11 @@ static int copy_all(struct ledger_db *db, struct err *err) {
 }
 
 /* They are on the disk here before they go there: two files have no commit in common. */
-static int take(struct ledger_db *db, struct err *err) {
-    if (number(db, "SELECT count(*) FROM old.sqlite_master WHERE name = 'workers'") == 0)
+static int ledger_workers_take(struct ledger_db *db, struct err *err) {
+    if (ledger_workers_number(db,
+                              "SELECT count(*) FROM old.sqlite_master WHERE name = 'workers'") == 0)
         return 0;
-    int rc = copy_all(db, err);
+    int rc = ledger_workers_copy_all(db, err);
     if (rc < 0)
         return rc;
     if (sqlite3_wal_checkpoint_v2(db->db, "main", SQLITE_CHECKPOINT_FULL, NULL, NULL) != SQLITE_OK)
@@ -282,7 +274,7 @@ int ledger_db_take_workers(struct ledger_db *db, const char *store_path, struct 
     sqlite3_free(attach);
     if (rc < 0)
         return rc;
-    rc = take(db, err);
+    rc = ledger_workers_take(db, err);
     (void)sqlite3_exec(db->db, "DETACH old", NULL, NULL, NULL);
     return rc;
 }

@@ -19,7 +19,7 @@ static void write_cache(struct json_writer *w) {
     json_writer_object_end(w);
 }
 
-static void write_pair(struct json_writer *w, const char *key, const char *value) {
+static void anthropic_write_pair(struct json_writer *w, const char *key, const char *value) {
     json_writer_key(w, key);
     json_writer_str(w, value);
 }
@@ -40,21 +40,21 @@ static void write_block(struct json_writer *w, const json_t *b, bool cache) {
     }
     json_writer_object_begin(w);
     if (strcmp(type, "text") == 0) {
-        write_pair(w, "type", "text");
+        anthropic_write_pair(w, "type", "text");
         write_json_text(w, "text", json_object_get(b, "text"));
     } else if (strcmp(type, "tool_call") == 0) {
         const json_t *input = json_object_get(b, "input");
-        write_pair(w, "type", "tool_use");
-        write_pair(w, "id", messages_str(b, "id"));
-        write_pair(w, "name", messages_str(b, "name"));
+        anthropic_write_pair(w, "type", "tool_use");
+        anthropic_write_pair(w, "id", messages_str(b, "id"));
+        anthropic_write_pair(w, "name", messages_str(b, "name"));
         json_writer_key(w, "input");
         if (json_is_object(input))
             json_writer_tree(w, input);
         else
             json_writer_raw(w, "{}", 2);
     } else {
-        write_pair(w, "type", "tool_result");
-        write_pair(w, "tool_use_id", messages_str(b, "id"));
+        anthropic_write_pair(w, "type", "tool_result");
+        anthropic_write_pair(w, "tool_use_id", messages_str(b, "id"));
         json_writer_key(w, "content");
         messages_write_output(w, b);
         if (json_is_true(json_object_get(b, "is_error"))) {
@@ -72,7 +72,7 @@ static bool is_sent(const json_t *b) {
            (json_object_get(b, "raw") && strcmp(messages_str(b, "provider"), "anthropic") == 0);
 }
 
-static void write_messages(struct json_writer *w, const json_t *messages) {
+static void anthropic_write_messages(struct json_writer *w, const json_t *messages) {
     json_writer_key(w, "messages");
     json_writer_array_begin(w);
     size_t n = json_array_size(messages);
@@ -89,7 +89,7 @@ static void write_messages(struct json_writer *w, const json_t *messages) {
         if (sent == 0)
             continue;
         json_writer_object_begin(w);
-        write_pair(w, "role", assistant ? "assistant" : "user");
+        anthropic_write_pair(w, "role", assistant ? "assistant" : "user");
         json_writer_key(w, "content");
         json_writer_array_begin(w);
         json_array_foreach(content, k, b) {
@@ -101,15 +101,16 @@ static void write_messages(struct json_writer *w, const json_t *messages) {
     json_writer_array_end(w);
 }
 
-static void write_tools(struct json_writer *w, const json_t *tools, const json_t *server) {
+static void anthropic_write_tools(struct json_writer *w, const json_t *tools,
+                                  const json_t *server) {
     json_writer_key(w, "tools");
     json_writer_array_begin(w);
     size_t i;
     const json_t *t;
     json_array_foreach(tools, i, t) {
         json_writer_object_begin(w);
-        write_pair(w, "name", messages_str(t, "name"));
-        write_pair(w, "description", messages_str(t, "description"));
+        anthropic_write_pair(w, "name", messages_str(t, "name"));
+        anthropic_write_pair(w, "description", messages_str(t, "description"));
         json_writer_key(w, "input_schema");
         json_writer_tree(w, json_object_get(t, "input_schema"));
         if (i + 1 == json_array_size(tools))
@@ -122,12 +123,12 @@ static void write_tools(struct json_writer *w, const json_t *tools, const json_t
     json_writer_array_end(w);
 }
 
-static void write_body(const struct models *m, const struct model_request *r,
-                       const json_t *messages, struct json_writer *w) {
+static void anthropic_write_body(const struct models *m, const struct model_request *r,
+                                 const json_t *messages, struct json_writer *w) {
     (void)m;
     int64_t max = r->max_tokens > 0 ? r->max_tokens : r->model->max_output_tokens;
     json_writer_object_begin(w);
-    write_pair(w, "model", r->model->id);
+    anthropic_write_pair(w, "model", r->model->id);
     if (!extra_has(r, "max_tokens")) {
         json_writer_key(w, "max_tokens");
         json_writer_int(w, max > 0 ? max : DEFAULT_MAX_TOKENS);
@@ -142,20 +143,21 @@ static void write_body(const struct models *m, const struct model_request *r,
         json_writer_key(w, "system");
         json_writer_array_begin(w);
         json_writer_object_begin(w);
-        write_pair(w, "type", "text");
-        write_pair(w, "text", r->system);
+        anthropic_write_pair(w, "type", "text");
+        anthropic_write_pair(w, "text", r->system);
         write_cache(w);
         json_writer_object_end(w);
         json_writer_array_end(w);
     }
     if (json_array_size(r->tools) + json_array_size(r->server_tools) > 0)
-        write_tools(w, r->tools, r->server_tools);
-    write_messages(w, messages);
+        anthropic_write_tools(w, r->tools, r->server_tools);
+    anthropic_write_messages(w, messages);
     extra_write(r, w);
     json_writer_object_end(w);
 }
 
-static size_t headers(const struct models *m, struct fetch_header *out, struct buf *space) {
+static size_t anthropic_headers(const struct models *m, struct fetch_header *out,
+                                struct buf *space) {
     size_t n = 0;
     const char *token = m->opt.secrets->values[SECRET_ANTHROPIC_AUTH_TOKEN];
     const char *key = m->opt.secrets->values[SECRET_ANTHROPIC_API_KEY];
@@ -171,27 +173,49 @@ static size_t headers(const struct models *m, struct fetch_header *out, struct b
 
 /* --- the answer --- */
 
-static void read_count(const json_t *usage, const char *key, int64_t *ret) {
+/* A count that is none is told by s->usage_odd: our own estimate counts then. */
+static bool anthropic_read_count(struct model_stream *s, const json_t *usage, const char *key,
+                                 int64_t *ret) {
     const json_t *v = json_object_get(usage, key);
-    if (json_is_integer(v) && json_integer_value(v) >= 0)
-        *ret = MIN((int64_t)json_integer_value(v), (int64_t)LIMIT_MODEL_USED);
+    if (!v || json_is_null(v))
+        return false;
+    if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+        json_integer_value(v) > LIMIT_MODEL_USED) {
+        s->usage_odd = true;
+        return false;
+    }
+    *ret = (int64_t)json_integer_value(v);
+    return true;
 }
 
-static int on_usage(struct model_stream *s, const json_t *usage, bool final) {
-    if (!json_is_object(usage))
+static void anthropic_read_cache_writes(struct model_stream *s, const json_t *usage) {
+    const json_t *parts = json_object_get(usage, "cache_creation");
+    int64_t all = s->usage.cache_write_tokens;
+    int64_t hour = s->usage.cache_write_1h_tokens;
+    int64_t rest = 0;
+    (void)anthropic_read_count(s, usage, "cache_creation_input_tokens", &all);
+    (void)anthropic_read_count(s, parts, "ephemeral_1h_input_tokens", &hour);
+    (void)anthropic_read_count(s, parts, "ephemeral_5m_input_tokens", &rest);
+    s->usage.cache_write_tokens = MAX(all, hour + rest);
+    s->usage.cache_write_1h_tokens = MIN(hour, s->usage.cache_write_tokens);
+}
+
+static int anthropic_on_usage(struct model_stream *s, const json_t *usage, bool final) {
+    if (!usage || json_is_null(usage))
         return 0;
-    read_count(usage, "input_tokens", &s->usage.input_tokens);
-    read_count(usage, "output_tokens", &s->usage.output_tokens);
-    read_count(usage, "cache_read_input_tokens", &s->usage.cache_read_tokens);
-    read_count(usage, "cache_creation_input_tokens", &s->usage.cache_write_tokens);
-    read_count(json_object_get(usage, "server_tool_use"), "web_search_requests",
-               &s->usage.searches);
-    s->input_known = true;
-    s->output_known = final;
+    s->usage_odd = s->usage_odd || !json_is_object(usage);
+    bool input = anthropic_read_count(s, usage, "input_tokens", &s->usage.input_tokens);
+    bool output = anthropic_read_count(s, usage, "output_tokens", &s->usage.output_tokens);
+    (void)anthropic_read_count(s, usage, "cache_read_input_tokens", &s->usage.cache_read_tokens);
+    anthropic_read_cache_writes(s, usage);
+    (void)anthropic_read_count(s, json_object_get(usage, "server_tool_use"), "web_search_requests",
+                               &s->usage.searches);
+    s->input_known = s->input_known || input;
+    s->output_known = final && output;
     return stream_usage(s);
 }
 
-static int on_block_start(struct model_stream *s, const json_t *event, struct err *err) {
+static int anthropic_on_block_start(struct model_stream *s, const json_t *event, struct err *err) {
     const json_t *block = json_object_get(event, "content_block");
     const char *type = messages_str(block, "type");
     int64_t index = json_integer_value(json_object_get(event, "index"));
@@ -225,7 +249,7 @@ static int on_block_start(struct model_stream *s, const json_t *event, struct er
     return rc;
 }
 
-static int on_delta(struct model_stream *s, const json_t *event, struct err *err) {
+static int anthropic_on_delta(struct model_stream *s, const json_t *event, struct err *err) {
     const json_t *delta = json_object_get(event, "delta");
     const char *type = messages_str(delta, "type");
     int64_t index = json_integer_value(json_object_get(event, "index"));
@@ -264,7 +288,7 @@ static void seal_thinking(struct model_stream *s) {
         json_stringn(s->signature.data ? s->signature.data : "", s->signature.len));
 }
 
-static int on_block_stop(struct model_stream *s, const json_t *event, struct err *err) {
+static int anthropic_on_block_stop(struct model_stream *s, const json_t *event, struct err *err) {
     int64_t index = json_integer_value(json_object_get(event, "index"));
     if (reply_tool_is_open(&s->reply, index))
         return reply_tool_end(&s->reply, index, err);
@@ -272,7 +296,7 @@ static int on_block_stop(struct model_stream *s, const json_t *event, struct err
     return reply_close_text(&s->reply, err);
 }
 
-static int on_message_delta(struct model_stream *s, const json_t *event) {
+static int anthropic_on_message_delta(struct model_stream *s, const json_t *event) {
     static const struct {
         const char *name;
         enum model_stop stop;
@@ -290,10 +314,11 @@ static int on_message_delta(struct model_stream *s, const json_t *event) {
                 stop = reasons[i].stop;
         stream_stop(s, stop);
     }
-    return on_usage(s, json_object_get(event, "usage"), true);
+    return anthropic_on_usage(s, json_object_get(event, "usage"), true);
 }
 
-static int on_event(struct model_stream *s, const char *data, size_t len, struct err *err) {
+static int anthropic_on_event(struct model_stream *s, const char *data, size_t len,
+                              struct err *err) {
     json_t *event = NULL;
     s->retryable = true;
     int rc = stream_parse(s, data, len, &event, err);
@@ -302,15 +327,16 @@ static int on_event(struct model_stream *s, const char *data, size_t len, struct
     const char *type = messages_str(event, "type");
     const json_t *error = json_object_get(event, "error");
     if (strcmp(type, "content_block_delta") == 0)
-        rc = on_delta(s, event, err);
+        rc = anthropic_on_delta(s, event, err);
     else if (strcmp(type, "content_block_start") == 0)
-        rc = on_block_start(s, event, err);
+        rc = anthropic_on_block_start(s, event, err);
     else if (strcmp(type, "content_block_stop") == 0)
-        rc = on_block_stop(s, event, err);
+        rc = anthropic_on_block_stop(s, event, err);
     else if (strcmp(type, "message_start") == 0)
-        rc = on_usage(s, json_object_get(json_object_get(event, "message"), "usage"), false);
+        rc = anthropic_on_usage(s, json_object_get(json_object_get(event, "message"), "usage"),
+                                false);
     else if (strcmp(type, "message_delta") == 0)
-        rc = on_message_delta(s, event);
+        rc = anthropic_on_message_delta(s, event);
     else if (strcmp(type, "message_stop") == 0)
         stream_finish(s);
     else if (strcmp(type, "error") == 0)
@@ -320,4 +346,4 @@ static int on_event(struct model_stream *s, const char *data, size_t len, struct
 }
 
 const struct provider provider_anthropic = {
-    .write = write_body, .headers = headers, .on_event = on_event};
+    .write = anthropic_write_body, .headers = anthropic_headers, .on_event = anthropic_on_event};

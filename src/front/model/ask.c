@@ -44,14 +44,13 @@ int model_ask_choose(struct models *m, const char *name, const char *usual,
     return 0;
 }
 
-int model_ask_budget(const json_t *options, double *ret_usd, struct err *err) {
-    const json_t *v = json_object_get(options, "max_budget_usd");
-    double usd = json_number_value(v);
-    if (v && !json_is_null(v) && !(usd > 0 && usd <= BUDGET_MAX_USD))
+int model_ask_read_budget(const json_t *v, void *usd, struct err *err) {
+    double asked = json_number_value(v);
+    if (!json_is_null(v) && !(asked > 0 && asked <= BUDGET_MAX_USD))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"max_budget_usd\" must be a number above 0 and at most %d",
                        BUDGET_MAX_USD);
-    *ret_usd = usd;
+    *(double *)usd = asked;
     return 0;
 }
 

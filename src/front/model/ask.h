@@ -13,7 +13,7 @@ int model_ask_find(struct models *m, const char *name, struct model_info *ret_in
  * clients that choose among what there is. */
 int model_ask_choose(struct models *m, const char *name, const char *usual,
                      struct model_info *ret_info, struct err *err);
-/* "max_budget_usd" of the options; 0: there is none. */
-int model_ask_budget(const json_t *options, double *ret_usd, struct err *err);
+/* "max_budget_usd" of a request's options, for their table, into a double; null: 0, none. */
+int model_ask_read_budget(const json_t *value, void *usd, struct err *err);
 /* A budget can be held only where prices are known. */
 int model_ask_check_budget(const struct model_info *model, double usd, struct err *err);

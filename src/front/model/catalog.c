@@ -56,8 +56,9 @@ static int read_price(const json_t *obj, const char *key, double nusd_per_usd, i
     return 0;
 }
 
-static int read_prices(const json_t *model, struct model_price *p, struct err *err) {
-    static const char *const keys[] = {"input", "output", "cache_read", "cache_write", NULL};
+int model_price_read(const json_t *model, struct model_price *p, struct err *err) {
+    static const char *const keys[] = {"input",       "output",         "cache_read",
+                                       "cache_write", "cache_write_1h", NULL};
     const json_t *obj = json_object_get(model, "usd_per_million");
     if (!obj)
         return 0;
@@ -72,13 +73,17 @@ static int read_prices(const json_t *model, struct model_price *p, struct err *e
         rc = read_price(obj, "cache_read", PER_MILLION, &p->cache_read, err);
     if (rc == 0)
         rc = read_price(obj, "cache_write", PER_MILLION, &p->cache_write, err);
+    /* Anthropic's are 1.25 and 2 times what input costs. */
+    p->cache_write_1h = json_object_get(obj, "cache_write") ? p->cache_write * 8 / 5 : p->input;
+    if (rc == 0)
+        rc = read_price(obj, "cache_write_1h", PER_MILLION, &p->cache_write_1h, err);
     if (rc == 0)
         rc = read_price(model, "usd_per_thousand_searches", PER_THOUSAND, &p->search, err);
     p->known = true;
     return rc;
 }
 
-static struct entry *add(struct model_catalog *c) {
+static struct entry *model_catalog_add(struct model_catalog *c) {
     struct entry *e = xcalloc(1, sizeof(*e));
     e->next = c->first;
     c->first = e;
@@ -108,7 +113,7 @@ static int read_model(struct model_catalog *c, const json_t *m, struct err *err)
     if (!id || !*id || strlen(id) > MODEL_ID_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "\"id\" must be a name of at most %d bytes",
                        MODEL_ID_BYTES);
-    struct entry *e = add(c);
+    struct entry *e = model_catalog_add(c);
     (void)stpcpy(e->info.id, id);
     if (!provider || !parse_provider(provider, strlen(provider), &e->info.provider))
         return err_set(err, ERR_BAD_REQUEST, "\"provider\" must be anthropic, openai or demo");
@@ -125,7 +130,7 @@ static int read_model(struct model_catalog *c, const json_t *m, struct err *err)
     if (extra && !json_is_object(extra))
         return err_set(err, ERR_BAD_REQUEST, "\"extra\" must be an object");
     e->info.extra = extra;
-    rc = read_prices(m, &e->info.price, err);
+    rc = model_price_read(m, &e->info.price, err);
     if (rc == 0)
         rc = json_get_int(m, "context", 1, INT32_MAX, &e->info.context_tokens, err);
     if (rc == 0)
@@ -208,8 +213,8 @@ static bool has_alias(const struct entry *e, const char *name) {
 }
 
 /* By alias or by id; any: of whatever provider. */
-static const struct entry *lookup(const struct model_catalog *c, const char *name, bool any,
-                                  enum model_provider provider) {
+static const struct entry *model_catalog_lookup(const struct model_catalog *c, const char *name,
+                                                bool any, enum model_provider provider) {
     for (const struct entry *e = c->first; e; e = e->next) {
         if (!any && e->info.provider != provider)
             continue;
@@ -233,7 +238,7 @@ int model_catalog_find(const struct model_catalog *c, const char *name,
     if (strlen(name) > MODEL_ID_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "the name of the model exceeds %d bytes",
                        MODEL_ID_BYTES);
-    const struct entry *e = lookup(c, name, true, MODEL_DEMO);
+    const struct entry *e = model_catalog_lookup(c, name, true, MODEL_DEMO);
     if (e) {
         *ret_info = e->info;
         return 0;
@@ -246,7 +251,7 @@ int model_catalog_find(const struct model_catalog *c, const char *name,
         name = slash + 1;
     if (!*name)
         return err_set(err, ERR_BAD_REQUEST, "the name of the model is empty");
-    e = lookup(c, name, false, provider);
+    e = model_catalog_lookup(c, name, false, provider);
     if (e) {
         *ret_info = e->info;
         return 0;
@@ -260,9 +265,9 @@ int model_catalog_find(const struct model_catalog *c, const char *name,
 bool model_catalog_lists(const struct model_catalog *c, const char *name) {
     enum model_provider provider;
     const char *slash = strchr(name, '/');
-    const struct entry *e = lookup(c, name, true, MODEL_DEMO);
+    const struct entry *e = model_catalog_lookup(c, name, true, MODEL_DEMO);
     if (!e && slash && parse_provider(name, (size_t)(slash - name), &provider))
-        e = lookup(c, slash + 1, false, provider);
+        e = model_catalog_lookup(c, slash + 1, false, provider);
     return e != NULL;
 }
 
@@ -274,6 +279,7 @@ static struct model_price dearest_of(const struct model_catalog *c) {
         most.output = MAX(most.output, p->output);
         most.cache_read = MAX(most.cache_read, p->cache_read);
         most.cache_write = MAX(most.cache_write, p->cache_write);
+        most.cache_write_1h = MAX(most.cache_write_1h, p->cache_write_1h);
         most.search = MAX(most.search, p->search);
     }
     return most;

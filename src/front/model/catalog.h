@@ -6,7 +6,7 @@
  *   {"defaults": {"anthropic": "sonnet", "openai": "gpt", "demo": "demo"},
  *    "models": [{"id": "claude-x", "provider": "anthropic", "aliases": ["sonnet"],
  *                "usd_per_million": {"input": 3, "output": 15, "cache_read": 0.3,
- *                                    "cache_write": 3.75},
+ *                                    "cache_write": 3.75, "cache_write_1h": 6},
  *                "usd_per_thousand_searches": 10,
  *                "context": 200000, "max_output": 64000, "extra": {}}]}
  *
@@ -33,6 +33,8 @@ struct model_info {
 
 struct model_catalog;
 
+/* The prices of one model of the file; known is false if there are none. */
+int model_price_read(const json_t *model, struct model_price *p, struct err *err);
 const char *model_provider_name(enum model_provider p);
 /* Of each kind of token the highest price that any model has; of the built-in file, if none of this
  * one has any. */

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "front/model/internal.h"
 #include "front/model/messages.h"
@@ -72,7 +73,7 @@ static bool has_tool(const json_t *tools, const char *name) {
     return false;
 }
 
-static void add_call(struct demo *d, const struct script_scope *scope, const json_t *call) {
+static void demo_add_call(struct demo *d, const struct script_scope *scope, const json_t *call) {
     const char *tool = messages_str(call, "tool");
     struct buf text;
     buf_init(&text, TEXT_MAX_BYTES);
@@ -113,9 +114,9 @@ static void add_step(struct demo *d, struct script_scope *scope, const json_t *s
     if (text.len > 0)
         add_part(d, REPLY_TEXT, NULL, &text);
     for (size_t i = 0; json_is_array(call) && i < json_array_size(call); i++)
-        add_call(d, scope, json_array_get(call, i));
+        demo_add_call(d, scope, json_array_get(call, i));
     if (json_is_object(call))
-        add_call(d, scope, call);
+        demo_add_call(d, scope, call);
     if (*fail) {
         script_render(scope, fail, &text);
         d->fails = true;
@@ -148,13 +149,11 @@ static size_t read_turn(const json_t *messages, json_t *results, char *user, siz
                                                      : json_null());
             else if (strcmp(role, "user") == 0) {
                 size_t n = strlen(user);
-                (void)snprintf(user + n, size - n, "%s%.*s", n ? "\n" : "", (int)(size - n),
-                               messages_str(b, "text")); /* of which there may be megabytes */
+                (void)text_print(user + n, size - n, "%s%.*s", n ? "\n" : "", (int)(size - n),
+                                 messages_str(b, "text")); /* of which there may be megabytes */
             }
         }
     }
-    size_t n = strlen(user);
-    user[utf8_floor(user, n, n)] = 0;
     return answers;
 }
 
@@ -183,13 +182,13 @@ static size_t piece_len(const struct part *p, size_t at) {
     return n > 0 ? n : left;
 }
 
-static void on_tick(uv_timer_t *h);
+static void demo_on_tick(uv_timer_t *h);
 
 static void wait_for_next(struct model_stream *s) {
-    (void)uv_timer_start(&s->timer, on_tick, (uint64_t)s->m->opt.demo_delay_ms, 0);
+    (void)uv_timer_start(&s->timer, demo_on_tick, (uint64_t)s->m->opt.demo_delay_ms, 0);
 }
 
-static void on_tick(uv_timer_t *h) {
+static void demo_on_tick(uv_timer_t *h) {
     struct model_stream *s = h->data;
     struct demo *d = s->demo;
     struct err err;

@@ -13,7 +13,7 @@ enum { MESSAGE_MAX = 300 };
 
 /* Replaces what must not be shown in a text that came from outside: our own secrets, whatever looks
  * like a key, control characters. */
-static void scrub(const struct models *m, const char *text, char *out, size_t size) {
+static void model_failure_scrub(const struct models *m, const char *text, char *out, size_t size) {
     size_t n = 0;
     bool word = false; /* inside a word */
     while (*text && n + 12 < size) {
@@ -37,32 +37,30 @@ static void scrub(const struct models *m, const char *text, char *out, size_t si
         out[n++] = c < 0x20 || c == 0x7f ? ' ' : (char)c;
         word = isalnum(c) || c == '-' || c == '_';
     }
-    n = utf8_floor(out, n, n);
     out[n] = 0;
-    if (!utf8_is_valid(out, n))
-        (void)snprintf(out, size, "(an unreadable message)");
+    (void)utf8_mend(out, n);
 }
 
-static bool has_word(const char *type, const char *const *words) {
+static bool model_failure_has_word(const char *type, const char *const *words) {
     for (; type && *words; words++)
         if (strcmp(type, *words) == 0)
             return true;
     return false;
 }
 
-static enum err_code code_of(int status, const char *type) {
+static enum err_code model_failure_code_of(int status, const char *type) {
     static const char *const rate[] = {"rate_limit_error", "rate_limit_exceeded", "tokens",
                                        "requests", NULL};
     static const char *const busy[] = {"overloaded_error", "api_error",           "server_error",
                                        "timeout_error",    "service_unavailable", NULL};
     static const char *const key[] = {"authentication_error", "permission_error", "invalid_api_key",
                                       NULL};
-    if (status == 401 || status == 403 || has_word(type, key))
+    if (status == 401 || status == 403 || model_failure_has_word(type, key))
         return ERR_UNAUTHORIZED;
-    if (status == 429 || has_word(type, rate))
+    if (status == 429 || model_failure_has_word(type, rate))
         return ERR_RATE;
     if (status == 408 || status == 500 || (status >= 502 && status <= 504) || status >= 520 ||
-        has_word(type, busy))
+        model_failure_has_word(type, busy))
         return ERR_UNAVAILABLE;
     if (status == 413 || (type && strcmp(type, "request_too_large") == 0))
         return ERR_TOO_LARGE;
@@ -73,13 +71,14 @@ int stream_error(struct model_stream *s, int status, const char *type, const cha
                  struct err *err) {
     static const char *const final[] = {"insufficient_quota", "billing_error", NULL};
     const char *name = model_provider_name(s->info.provider);
-    enum err_code code = code_of(status, type);
+    enum err_code code = model_failure_code_of(status, type);
     char said[MESSAGE_MAX + 16];
     char number[32] = "";
-    scrub(s->m, message ? message : "", said, sizeof(said));
+    model_failure_scrub(s->m, message ? message : "", said, sizeof(said));
     if (status > 0)
         (void)snprintf(number, sizeof(number), " (%d)", status);
-    s->retryable = (code == ERR_RATE || code == ERR_UNAVAILABLE) && !has_word(type, final);
+    s->retryable =
+        (code == ERR_RATE || code == ERR_UNAVAILABLE) && !model_failure_has_word(type, final);
     if (s->advice != RETRY_UNSAID)
         s->retryable = s->advice == RETRY_WANTED;
     const char *what = code == ERR_UNAUTHORIZED  ? "does not accept the key"

@@ -81,6 +81,7 @@ struct model_stream {
     struct model_usage usage;
     bool input_known;
     bool output_known;
+    bool usage_odd; /* some count was none: all of them are estimated */
     enum model_stop stop;
     int high;          /* the first half of a split character, or 0 */
     size_t turn_bytes; /* that came since others had a turn */

@@ -28,7 +28,7 @@ static void open_results(struct normal *n) {
 }
 
 /* Before anything that is no result: what is still pending gets one. */
-static void settle(struct normal *n) {
+static void model_messages_settle(struct normal *n) {
     const char *id;
     json_t *name;
     json_object_foreach(n->pending, id, name) {
@@ -55,8 +55,8 @@ static void take_results(struct normal *n, const json_t *content) {
     }
 }
 
-static int take_block(struct normal *n, json_t *content, const char *role, json_t *b,
-                      struct err *err) {
+static int model_messages_take_block(struct normal *n, json_t *content, const char *role, json_t *b,
+                                     struct err *err) {
     const char *type = messages_str(b, "type");
     bool assistant = strcmp(role, "assistant") == 0;
     if (strcmp(type, "text") == 0) {
@@ -93,7 +93,7 @@ static int take_message(struct normal *n, const json_t *m, struct err *err) {
         take_results(n, content);
         return 0;
     }
-    settle(n);
+    model_messages_settle(n);
     _cleanup_(json) json_t *blocks = json_array();
     if (json_is_string(content)) {
         if (json_string_length(content) > 0)
@@ -103,7 +103,7 @@ static int take_message(struct normal *n, const json_t *m, struct err *err) {
         size_t i;
         json_t *b;
         json_array_foreach(content, i, b) {
-            int rc = take_block(n, blocks, role, b, err);
+            int rc = model_messages_take_block(n, blocks, role, b, err);
             if (rc < 0)
                 return err_wrap(err, "content[%zu]", i);
         }
@@ -129,7 +129,7 @@ int messages_normalise(const json_t *in, json_t **ret_messages, json_t **ret_ids
         }
     }
     if (rc == 0)
-        settle(&n);
+        model_messages_settle(&n);
     if (rc == 0 && json_array_size(n.out) == 0)
         rc = err_set(err, ERR_BAD_REQUEST, "there is no message to answer");
     json_decref(n.pending);

@@ -12,8 +12,9 @@ int64_t model_cost_nusd(const struct model_price *p, const struct model_usage *u
     if (!p->known)
         return 0;
     return u->input_tokens * p->input + u->output_tokens * p->output +
-           u->cache_read_tokens * p->cache_read + u->cache_write_tokens * p->cache_write +
-           u->searches * p->search;
+           u->cache_read_tokens * p->cache_read +
+           (u->cache_write_tokens - u->cache_write_1h_tokens) * p->cache_write +
+           u->cache_write_1h_tokens * p->cache_write_1h + u->searches * p->search;
 }
 
 void model_meter_add(struct model_meter *m, const struct model_price *p,
@@ -22,6 +23,7 @@ void model_meter_add(struct model_meter *m, const struct model_price *p,
     m->usage.output_tokens += u->output_tokens;
     m->usage.cache_read_tokens += u->cache_read_tokens;
     m->usage.cache_write_tokens += u->cache_write_tokens;
+    m->usage.cache_write_1h_tokens += u->cache_write_1h_tokens;
     m->usage.searches += u->searches;
     m->usage.estimated |= u->estimated;
     m->cost_nusd += model_cost_nusd(p, u);

@@ -14,9 +14,10 @@ struct model_usage {
     int64_t input_tokens; /* without those of the cache */
     int64_t output_tokens;
     int64_t cache_read_tokens;
-    int64_t cache_write_tokens;
-    int64_t searches; /* by the provider's own tool */
-    bool estimated;   /* the server did not say (all): counted from the bytes */
+    int64_t cache_write_tokens;    /* all of them */
+    int64_t cache_write_1h_tokens; /* of these, what stays for an hour */
+    int64_t searches;              /* by the provider's own tool */
+    bool estimated;                /* the server did not say (all): counted from the bytes */
 };
 
 /* Billionths of a dollar for one token, which is thousandths of a dollar for a million. */
@@ -24,7 +25,8 @@ struct model_price {
     int64_t input;
     int64_t output;
     int64_t cache_read;
-    int64_t cache_write;
+    int64_t cache_write; /* for five minutes */
+    int64_t cache_write_1h;
     int64_t search; /* for one search */
     bool known;
 };

@@ -41,7 +41,7 @@ void extra_write(const struct model_request *r, struct json_writer *w) {
     }
 }
 
-static int check_tools(const json_t *tools, struct err *err) {
+static int model_check_tools(const json_t *tools, struct err *err) {
     size_t i;
     const json_t *t;
     if (tools && !json_is_array(tools))
@@ -54,8 +54,8 @@ static int check_tools(const json_t *tools, struct err *err) {
     return 0;
 }
 
-static int begin(struct model_stream *s, const struct model_request *r, const json_t *messages,
-                 struct err *err) {
+static int model_begin(struct model_stream *s, const struct model_request *r,
+                       const json_t *messages, struct err *err) {
     struct json_writer w;
     if (!s->provider)
         return demo_start(s, r, messages, err);
@@ -72,7 +72,7 @@ int model_stream(struct models *m, const struct model_request *request,
                  struct model_stream **ret_stream, struct err *err) {
     _cleanup_(json) json_t *messages = NULL;
     _cleanup_(json) json_t *ids = NULL;
-    int rc = check_tools(request->tools, err);
+    int rc = model_check_tools(request->tools, err);
     if (rc == 0)
         rc = messages_normalise(request->messages, &messages, &ids, err);
     if (rc < 0)
@@ -99,7 +99,7 @@ int model_stream(struct models *m, const struct model_request *request,
         s->next->link = &s->next;
     m->streams = s;
     stream_enter(s);
-    rc = begin(s, request, messages, err);
+    rc = model_begin(s, request, messages, err);
     if (rc == 0 && s->provider) {
         rc = stream_attempt(s, err);
         if (rc < 0)
@@ -164,7 +164,7 @@ struct closing {
     void *ctx;
 };
 
-static void on_turns_closed(uv_handle_t *h) {
+static void model_on_turns_closed(uv_handle_t *h) {
     struct closing *c = h->data;
     for (int i = 0; i < MODEL_PROVIDERS; i++)
         free(c->m->urls[i]);
@@ -175,9 +175,9 @@ static void on_turns_closed(uv_handle_t *h) {
     free(c);
 }
 
-static void on_pool_closed(void *ctx) {
+static void model_on_pool_closed(void *ctx) {
     struct closing *c = ctx;
-    later_queue_close(&c->m->turns, on_turns_closed, c);
+    later_queue_close(&c->m->turns, model_on_turns_closed, c);
 }
 
 void models_close(struct models *m, void (*on_closed)(void *ctx), void *ctx) {
@@ -189,7 +189,7 @@ void models_close(struct models *m, void (*on_closed)(void *ctx), void *ctx) {
     }
     struct closing *c = xmalloc(sizeof(*c));
     *c = (struct closing){m, on_closed, ctx};
-    fetch_pool_close(m->pool, on_pool_closed, c);
+    fetch_pool_close(m->pool, model_on_pool_closed, c);
 }
 
 static bool has_access(const struct models *m, enum model_provider p) {

@@ -21,9 +21,9 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/common/secrets.h"
 #include "front/model/catalog.h"
 #include "front/model/meter.h"
-#include "front/secrets.h"
 #include "loop/fetch.h"
 
 #include <stdbool.h>
@@ -97,6 +97,9 @@ struct model_callbacks {
      * nothing came. */
     void (*on_error)(void *ctx, const struct err *err, bool retryable, json_t *partial);
 };
+
+/* When its server wants to be asked again, inside on_error; 0: it said nothing about it. */
+unsigned model_retry_after_ms(const struct model_stream *s);
 
 int models_create(uv_loop_t *loop, const struct models_options *options, struct models **ret_models,
                   struct err *err);

@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void write_pair(struct json_writer *w, const char *key, const char *value) {
+static void openai_write_pair(struct json_writer *w, const char *key, const char *value) {
     json_writer_key(w, key);
     json_writer_str(w, value);
 }
 
 /* All text blocks as one string; null when there is none. */
-static void write_text(struct json_writer *w, const json_t *content) {
+static void openai_write_text(struct json_writer *w, const json_t *content) {
     struct buf text;
     buf_init(&text, LIMIT_MODEL_REQUEST_BYTES);
     size_t i;
@@ -38,17 +38,17 @@ static void write_text(struct json_writer *w, const json_t *content) {
     buf_finish(&text);
 }
 
-static void write_call(struct json_writer *w, const json_t *b) {
+static void openai_write_call(struct json_writer *w, const json_t *b) {
     const json_t *input = json_object_get(b, "input");
     char *text =
         json_is_object(input) ? json_dump_text(input, LIMIT_MODEL_REQUEST_BYTES, NULL) : NULL;
     json_writer_object_begin(w);
-    write_pair(w, "id", messages_str(b, "id"));
-    write_pair(w, "type", "function");
+    openai_write_pair(w, "id", messages_str(b, "id"));
+    openai_write_pair(w, "type", "function");
     json_writer_key(w, "function");
     json_writer_object_begin(w);
-    write_pair(w, "name", messages_str(b, "name"));
-    write_pair(w, "arguments", text ? text : "{}");
+    openai_write_pair(w, "name", messages_str(b, "name"));
+    openai_write_pair(w, "arguments", text ? text : "{}");
     json_writer_object_end(w);
     json_writer_object_end(w);
     free(text);
@@ -66,27 +66,28 @@ static void write_assistant(struct json_writer *w, const json_t *content) {
     if (calls + texts == 0)
         return; /* reasoning alone does not go back here */
     json_writer_object_begin(w);
-    write_pair(w, "role", "assistant");
-    write_text(w, content);
+    openai_write_pair(w, "role", "assistant");
+    openai_write_text(w, content);
     if (calls > 0) {
         json_writer_key(w, "tool_calls");
         json_writer_array_begin(w);
         json_array_foreach(content, i, b) {
             if (strcmp(messages_str(b, "type"), "tool_call") == 0)
-                write_call(w, b);
+                openai_write_call(w, b);
         }
         json_writer_array_end(w);
     }
     json_writer_object_end(w);
 }
 
-static void write_messages(struct json_writer *w, const char *system, const json_t *messages) {
+static void openai_write_messages(struct json_writer *w, const char *system,
+                                  const json_t *messages) {
     json_writer_key(w, "messages");
     json_writer_array_begin(w);
     if (system && *system) {
         json_writer_object_begin(w);
-        write_pair(w, "role", "system");
-        write_pair(w, "content", system);
+        openai_write_pair(w, "role", "system");
+        openai_write_pair(w, "content", system);
         json_writer_object_end(w);
     }
     size_t i;
@@ -102,15 +103,15 @@ static void write_messages(struct json_writer *w, const char *system, const json
         }
         if (strcmp(role, "user") == 0) {
             json_writer_object_begin(w);
-            write_pair(w, "role", "user");
-            write_text(w, content);
+            openai_write_pair(w, "role", "user");
+            openai_write_text(w, content);
             json_writer_object_end(w);
             continue;
         }
         json_array_foreach(content, k, b) {
             json_writer_object_begin(w);
-            write_pair(w, "role", "tool");
-            write_pair(w, "tool_call_id", messages_str(b, "id"));
+            openai_write_pair(w, "role", "tool");
+            openai_write_pair(w, "tool_call_id", messages_str(b, "id"));
             json_writer_key(w, "content");
             messages_write_output(w, b);
             json_writer_object_end(w);
@@ -119,18 +120,18 @@ static void write_messages(struct json_writer *w, const char *system, const json
     json_writer_array_end(w);
 }
 
-static void write_tools(struct json_writer *w, const json_t *tools) {
+static void openai_write_tools(struct json_writer *w, const json_t *tools) {
     json_writer_key(w, "tools");
     json_writer_array_begin(w);
     size_t i;
     const json_t *t;
     json_array_foreach(tools, i, t) {
         json_writer_object_begin(w);
-        write_pair(w, "type", "function");
+        openai_write_pair(w, "type", "function");
         json_writer_key(w, "function");
         json_writer_object_begin(w);
-        write_pair(w, "name", messages_str(t, "name"));
-        write_pair(w, "description", messages_str(t, "description"));
+        openai_write_pair(w, "name", messages_str(t, "name"));
+        openai_write_pair(w, "description", messages_str(t, "description"));
         json_writer_key(w, "parameters");
         json_writer_tree(w, json_object_get(t, "input_schema"));
         json_writer_object_end(w);
@@ -139,13 +140,13 @@ static void write_tools(struct json_writer *w, const json_t *tools) {
     json_writer_array_end(w);
 }
 
-static void write_body(const struct models *m, const struct model_request *r,
-                       const json_t *messages, struct json_writer *w) {
+static void openai_write_body(const struct models *m, const struct model_request *r,
+                              const json_t *messages, struct json_writer *w) {
     /* OpenAI's own reasoning models refuse max_tokens; others do not know the newer name. */
     const char *max_key =
         m->opt.secrets->values[SECRET_OPENAI_BASE_URL] ? "max_tokens" : "max_completion_tokens";
     json_writer_object_begin(w);
-    write_pair(w, "model", r->model->id);
+    openai_write_pair(w, "model", r->model->id);
     json_writer_key(w, "stream");
     json_writer_bool(w, true);
     if (!extra_has(r, "stream_options")) {
@@ -161,13 +162,13 @@ static void write_body(const struct models *m, const struct model_request *r,
         json_writer_num(w, r->temperature);
     }
     if (json_array_size(r->tools) > 0)
-        write_tools(w, r->tools);
-    write_messages(w, r->system, messages);
+        openai_write_tools(w, r->tools);
+    openai_write_messages(w, r->system, messages);
     extra_write(r, w);
     json_writer_object_end(w);
 }
 
-static size_t headers(const struct models *m, struct fetch_header *out, struct buf *space) {
+static size_t openai_headers(const struct models *m, struct fetch_header *out, struct buf *space) {
     size_t n = 0;
     const struct secrets *s = m->opt.secrets;
     if (s->values[SECRET_OPENAI_API_KEY]) {
@@ -185,17 +186,20 @@ static size_t headers(const struct models *m, struct fetch_header *out, struct b
 
 /* --- the answer --- */
 
-/* Negative: it does not say. */
-static int64_t count_of(const json_t *usage, const char *key) {
+/* Negative: it does not say, or nothing that can be believed. */
+static int64_t openai_count_of(const json_t *usage, const char *key) {
     const json_t *v = json_object_get(usage, key);
-    return json_is_integer(v) ? MIN((int64_t)json_integer_value(v), (int64_t)LIMIT_MODEL_USED) : -1;
+    bool good = json_is_integer(v) && json_integer_value(v) <= LIMIT_MODEL_USED;
+    return good ? (int64_t)json_integer_value(v) : -1;
 }
 
-static int on_usage(struct model_stream *s, const json_t *usage) {
+static int openai_on_usage(struct model_stream *s, const json_t *usage) {
     const json_t *details = json_object_get(usage, "prompt_tokens_details");
-    int64_t in = count_of(usage, "prompt_tokens");
-    int64_t out = count_of(usage, "completion_tokens");
-    int64_t cached = count_of(details, "cached_tokens");
+    int64_t in = openai_count_of(usage, "prompt_tokens");
+    int64_t out = openai_count_of(usage, "completion_tokens");
+    int64_t cached = openai_count_of(details, "cached_tokens");
+    /* Some servers send it empty until the last event. */
+    s->usage_odd = s->usage_odd || ((in < 0 || out < 0) && json_object_size(usage) > 0);
     if (in < 0 || out < 0)
         return 0;
     if (cached < 0 || cached > in)
@@ -207,7 +211,8 @@ static int on_usage(struct model_stream *s, const json_t *usage) {
     return stream_usage(s);
 }
 
-static int on_call(struct model_stream *s, const json_t *call, size_t place, struct err *err) {
+static int openai_on_call(struct model_stream *s, const json_t *call, size_t place,
+                          struct err *err) {
     const json_t *function = json_object_get(call, "function");
     const json_t *arguments = json_object_get(function, "arguments");
     const json_t *number = json_object_get(call, "index");
@@ -231,8 +236,8 @@ static int on_call(struct model_stream *s, const json_t *call, size_t place, str
     return rc;
 }
 
-static int on_content(struct model_stream *s, const json_t *delta, const char *key, bool reasoning,
-                      struct err *err) {
+static int openai_on_content(struct model_stream *s, const json_t *delta, const char *key,
+                             bool reasoning, struct err *err) {
     const json_t *v = json_object_get(delta, key);
     if (!json_is_string(v) || json_string_length(v) == 0)
         return 0;
@@ -240,7 +245,7 @@ static int on_content(struct model_stream *s, const json_t *delta, const char *k
                      : reply_text(&s->reply, json_string_value(v), json_string_length(v), err);
 }
 
-static void on_reason(struct model_stream *s, const char *reason) {
+static void openai_on_reason(struct model_stream *s, const char *reason) {
     static const struct {
         const char *name;
         enum model_stop stop;
@@ -262,33 +267,33 @@ static void on_reason(struct model_stream *s, const char *reason) {
     stream_stop(s, stop);
 }
 
-static int on_choice(struct model_stream *s, const json_t *choice, struct err *err) {
+static int openai_on_choice(struct model_stream *s, const json_t *choice, struct err *err) {
     const json_t *delta = json_object_get(choice, "delta");
     if (!delta)
         delta = json_object_get(choice, "message");
-    int rc = on_content(s, delta, "reasoning_content", true, err);
+    int rc = openai_on_content(s, delta, "reasoning_content", true, err);
     if (rc == 0 && !json_object_get(delta, "reasoning_content"))
-        rc = on_content(s, delta, "reasoning", true, err);
+        rc = openai_on_content(s, delta, "reasoning", true, err);
     if (rc == 0)
-        rc = on_content(s, delta, "content", false, err);
+        rc = openai_on_content(s, delta, "content", false, err);
     const json_t *refusal = json_object_get(delta, "refusal");
     if (rc == 0 && json_string_length(refusal) > 0) {
         s->stop = MODEL_STOP_REFUSAL;
-        rc = on_content(s, delta, "refusal", false, err);
+        rc = openai_on_content(s, delta, "refusal", false, err);
     }
     const json_t *calls = json_object_get(delta, "tool_calls");
     for (size_t i = 0; rc == 0 && i < json_array_size(calls); i++)
-        rc = on_call(s, json_array_get(calls, i), i, err);
+        rc = openai_on_call(s, json_array_get(calls, i), i, err);
     const char *reason = messages_str(choice, "finish_reason");
     if (rc == 0 && *reason)
-        on_reason(s, reason);
+        openai_on_reason(s, reason);
     return rc;
 }
 
-static int on_event(struct model_stream *s, const char *data, size_t len, struct err *err) {
+static int openai_on_event(struct model_stream *s, const char *data, size_t len, struct err *err) {
     if (len == 6 && memcmp(data, "[DONE]", 6) == 0) {
         if (s->state == STREAM_EVENTS)
-            on_reason(s, "stop");
+            openai_on_reason(s, "stop");
         stream_finish(s);
         return 0;
     }
@@ -308,14 +313,14 @@ static int on_event(struct model_stream *s, const char *data, size_t len, struct
     } else {
         const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
         if (choice)
-            rc = on_choice(s, choice, err);
+            rc = openai_on_choice(s, choice, err);
         const json_t *usage = json_object_get(event, "usage");
         if (rc == 0 && json_is_object(usage))
-            rc = on_usage(s, usage);
+            rc = openai_on_usage(s, usage);
     }
     json_decref(event);
     return rc;
 }
 
 const struct provider provider_openai = {
-    .write = write_body, .headers = headers, .on_event = on_event};
+    .write = openai_write_body, .headers = openai_headers, .on_event = openai_on_event};

@@ -4,6 +4,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ void reply_finish(struct reply *r) {
     r->count = 0;
 }
 
-static int alive(const struct reply *r) {
+static int model_reply_alive(const struct reply *r) {
     return r->closed ? -(int)ERR_CANCELLED : 0;
 }
 
@@ -79,12 +80,12 @@ int reply_close_text(struct reply *r, struct err *err) {
         r->cb->on_text_end(r->ctx);
     else if (b->type == REPLY_REASONING && r->cb->on_reasoning_end)
         r->cb->on_reasoning_end(r->ctx);
-    return alive(r);
+    return model_reply_alive(r);
 }
 
 /* Adds to the open block of that type, which is told about when its first byte comes. */
-static int add_text(struct reply *r, enum reply_type type, const char *text, size_t len,
-                    struct err *err) {
+static int model_reply_add_text(struct reply *r, enum reply_type type, const char *text, size_t len,
+                                struct err *err) {
     if (len == 0)
         return 0;
     struct reply_block *b = last_open(r);
@@ -105,22 +106,22 @@ static int add_text(struct reply *r, enum reply_type type, const char *text, siz
         void (*on_start)(void *) = reasoning ? r->cb->on_reasoning_start : r->cb->on_text_start;
         if (on_start)
             on_start(r->ctx);
-        if (alive(r) < 0)
-            return alive(r);
+        if (model_reply_alive(r) < 0)
+            return model_reply_alive(r);
     }
     void (*on_delta)(void *, const char *, size_t) =
         reasoning ? r->cb->on_reasoning_delta : r->cb->on_text_delta;
     if (on_delta)
         on_delta(r->ctx, text, len);
-    return alive(r);
+    return model_reply_alive(r);
 }
 
 int reply_text(struct reply *r, const char *text, size_t len, struct err *err) {
-    return add_text(r, REPLY_TEXT, text, len, err);
+    return model_reply_add_text(r, REPLY_TEXT, text, len, err);
 }
 
 int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *err) {
-    return add_text(r, REPLY_REASONING, text, len, err);
+    return model_reply_add_text(r, REPLY_REASONING, text, len, err);
 }
 
 int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err) {
@@ -160,7 +161,7 @@ size_t reply_count(const struct reply *r, enum reply_type type) {
     return n;
 }
 
-static struct reply_block *find_tool(const struct reply *r, int64_t index) {
+static struct reply_block *model_reply_find_tool(const struct reply *r, int64_t index) {
     for (size_t i = r->count; i-- > 0;)
         if (r->blocks[i].type == REPLY_TOOL && r->blocks[i].open && r->blocks[i].index == index)
             return &r->blocks[i];
@@ -168,11 +169,11 @@ static struct reply_block *find_tool(const struct reply *r, int64_t index) {
 }
 
 bool reply_tool_is_open(const struct reply *r, int64_t index) {
-    return find_tool(r, index) != NULL;
+    return model_reply_find_tool(r, index) != NULL;
 }
 
 bool reply_tool_is_same(const struct reply *r, int64_t index, const char *id, const char *name) {
-    const struct reply_block *b = find_tool(r, index);
+    const struct reply_block *b = model_reply_find_tool(r, index);
     if (!b || strcmp(b->name, name) != 0)
         return false;
     if (*id)
@@ -206,7 +207,7 @@ int reply_tool_start(struct reply *r, int64_t index, const char *id, const char 
     const char *server_id = id ? id : "";
     if (!id || !*id || id_is_taken(r, id))
         id = id_new("call", made);
-    struct reply_block *b = find_tool(r, index);
+    struct reply_block *b = model_reply_find_tool(r, index);
     int rc = reply_close_text(r, err);
     if (rc == 0 && b)
         rc = reply_tool_end(r, index, err);
@@ -222,12 +223,12 @@ int reply_tool_start(struct reply *r, int64_t index, const char *id, const char 
     r->bytes += strlen(id) + strlen(name);
     if (r->cb->on_tool_start)
         r->cb->on_tool_start(r->ctx, b->id, b->name);
-    return alive(r);
+    return model_reply_alive(r);
 }
 
 int reply_tool_delta(struct reply *r, int64_t index, const char *json, size_t len,
                      struct err *err) {
-    struct reply_block *b = find_tool(r, index);
+    struct reply_block *b = model_reply_find_tool(r, index);
     if (!b || len == 0)
         return 0;
     int rc = add_bytes(r, b, json, len, err);
@@ -235,10 +236,10 @@ int reply_tool_delta(struct reply *r, int64_t index, const char *json, size_t le
         return rc;
     if (r->cb->on_tool_delta)
         r->cb->on_tool_delta(r->ctx, b->id, json, len);
-    return alive(r);
+    return model_reply_alive(r);
 }
 
-static void read_input(struct reply_block *b) {
+static void model_reply_read_input(struct reply_block *b) {
     struct err why;
     json_t *input = NULL;
     const char *text = b->text.len > 0 ? b->text.data : "{}";
@@ -249,21 +250,21 @@ static void read_input(struct reply_block *b) {
         return;
     }
     json_decref(input);
-    b->input_error = xasprintf("The input of %.100s could not be read: %.300s. Call it again with "
+    b->input_error = text_make("The input of %.100s could not be read: %.300s. Call it again with "
                                "valid JSON.",
                                b->name, why.message);
 }
 
 int reply_tool_end(struct reply *r, int64_t index, struct err *err) {
     (void)err;
-    struct reply_block *b = find_tool(r, index);
+    struct reply_block *b = model_reply_find_tool(r, index);
     if (!b)
         return 0;
     b->open = false;
-    read_input(b);
+    model_reply_read_input(b);
     if (r->cb->on_tool_end)
         r->cb->on_tool_end(r->ctx, b->id, b->name, b->input, b->input_error);
-    return alive(r);
+    return model_reply_alive(r);
 }
 
 int reply_close_all(struct reply *r, struct err *err) {
@@ -274,7 +275,7 @@ int reply_close_all(struct reply *r, struct err *err) {
     return rc;
 }
 
-static json_t *block_json(const struct reply *r, const struct reply_block *b) {
+static json_t *model_reply_block_json(const struct reply *r, const struct reply_block *b) {
     json_t *text = json_stringn(b->text.data ? b->text.data : "", b->text.len);
     if (!text) /* pieces that are UTF-8 each may not be it together */
         text = json_string("");
@@ -306,7 +307,7 @@ json_t *reply_message(const struct reply *r) {
         const struct reply_block *b = &r->blocks[i];
         bool empty = b->type == REPLY_TEXT && b->text.len == 0;
         if (!empty && !(b->type == REPLY_TOOL && b->open))
-            (void)json_array_append_new(content, block_json(r, b));
+            (void)json_array_append_new(content, model_reply_block_json(r, b));
     }
     return json_pack("{s:s, s:o}", "role", "assistant", "content", content);
 }

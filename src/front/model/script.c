@@ -145,7 +145,7 @@ static json_t *example_list(const json_t *script) {
     return j;
 }
 
-static json_t *group(const struct script_scope *scope, size_t i) {
+static json_t *model_script_group(const struct script_scope *scope, size_t i) {
     regmatch_t m = scope->groups[i];
     if (m.rm_so < 0 || m.rm_eo < m.rm_so)
         return NULL;
@@ -155,7 +155,7 @@ static json_t *group(const struct script_scope *scope, size_t i) {
 /* The first word of a path. */
 static json_t *root_of(const struct script_scope *scope, const char *word) {
     if (isdigit((unsigned char)word[0]) && !word[1])
-        return group(scope, (size_t)(word[0] - '0'));
+        return model_script_group(scope, (size_t)(word[0] - '0'));
     if (strcmp(word, "user") == 0)
         return json_string(scope->user);
     if (strcmp(word, "n") == 0)
@@ -203,7 +203,7 @@ static json_t *value_at(const struct script_scope *scope, const char *path, size
     return at;
 }
 
-static bool holds(const struct script_scope *scope, const char *path) {
+static bool model_script_holds(const struct script_scope *scope, const char *path) {
     _cleanup_(json) json_t *v = value_at(scope, path, strlen(path));
     if (!v || json_is_null(v) || json_is_false(v))
         return false;
@@ -383,7 +383,7 @@ json_t *script_render_json(const struct script_scope *scope, const json_t *value
 
 /* --- choosing --- */
 
-static bool matches(struct script_scope *scope, const json_t *script) {
+static bool model_script_matches(struct script_scope *scope, const json_t *script) {
     const char *when = json_string_value(json_object_get(script, "when"));
     regex_t re;
     if (!when || regcomp(&re, when, REG_EXTENDED | REG_ICASE) != 0)
@@ -398,7 +398,7 @@ const json_t *script_step(struct script_scope *scope, size_t answers, bool *ret_
     size_t i;
     const json_t *s;
     json_array_foreach(json_object_get(scope->script, "scripts"), i, s) {
-        if (!found && matches(scope, s))
+        if (!found && model_script_matches(scope, s))
             found = s;
     }
     if (!found)
@@ -411,7 +411,7 @@ const json_t *script_step(struct script_scope *scope, size_t answers, bool *ret_
     const json_t *choice;
     json_array_foreach(step, i, choice) {
         const char *path = json_string_value(json_object_get(choice, "if"));
-        if (!path || holds(scope, path))
+        if (!path || model_script_holds(scope, path))
             return choice;
     }
     return NULL;

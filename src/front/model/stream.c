@@ -55,7 +55,7 @@ void stream_enter(struct model_stream *s) {
     s->depth++;
 }
 
-static void on_stream_closed(uv_handle_t *h) {
+static void model_stream_on_closed(uv_handle_t *h) {
     struct model_stream *s = h->data;
     reply_finish(&s->reply);
     sse_finish(&s->sse);
@@ -74,7 +74,7 @@ void stream_leave(struct model_stream *s) {
     *s->link = s->next;
     if (s->next)
         s->next->link = s->link;
-    uv_close((uv_handle_t *)&s->timer, on_stream_closed);
+    uv_close((uv_handle_t *)&s->timer, model_stream_on_closed);
 }
 
 static void stop_all(struct model_stream *s) {
@@ -104,13 +104,16 @@ struct model_usage model_stream_usage(const struct model_stream *s) {
     int64_t sent = (int64_t)(s->body.len / BYTES_PER_TOKEN) + 1;
     int64_t came = (int64_t)((s->reply.bytes + BYTES_PER_TOKEN - 1) / BYTES_PER_TOKEN);
     /* A server that leaves counts out, or says 0, must not make a budget endless. */
-    if (!s->input_known && s->reply.count == 0 && !may_have_read(s))
+    bool input_known = s->input_known && !s->usage_odd;
+    bool output_known = s->output_known && !s->usage_odd;
+    if (!s->input_known && !s->usage_odd && s->reply.count == 0 && !may_have_read(s))
         return u;
-    if (!s->input_known || u.input_tokens + u.cache_read_tokens + u.cache_write_tokens == 0) {
+    if (!input_known || u.input_tokens + u.cache_read_tokens + u.cache_write_tokens == 0) {
+        u.cache_read_tokens = u.cache_write_tokens = u.cache_write_1h_tokens = 0;
         u.input_tokens = sent;
         u.estimated = true;
     }
-    if (!s->output_known || (u.output_tokens == 0 && came > 0)) {
+    if (!output_known || (u.output_tokens == 0 && came > 0)) {
         u.output_tokens = MAX(u.output_tokens, came);
         u.estimated = true;
     }
@@ -140,7 +143,7 @@ void stream_finish(struct model_stream *s) {
 
 /* --- its end --- */
 
-static void tell_error(struct model_stream *s, const struct err *err, bool retryable) {
+static void model_stream_tell_error(struct model_stream *s, const struct err *err, bool retryable) {
     stop_all(s);
     int rc = s->reply.count > 0 ? stream_usage(s) : 0;
     if (rc == 0) {
@@ -169,12 +172,12 @@ void stream_done(struct model_stream *s) {
             s->cb.on_done(s->ctx, s->stop, message);
         json_decref(message);
     } else if (!stream_is_over(s)) {
-        tell_error(s, &err, false);
+        model_stream_tell_error(s, &err, false);
     }
     stream_leave(s);
 }
 
-static unsigned wait_ms(const struct model_stream *s) {
+static unsigned model_stream_wait_ms(const struct model_stream *s) {
     uint64_t ms = s->m->opt.retry_base_ms;
     for (unsigned i = 1; i < s->attempt && ms < s->m->opt.retry_wait_ms; i++)
         ms *= 2;
@@ -184,7 +187,11 @@ static unsigned wait_ms(const struct model_stream *s) {
     return MAX((unsigned)ms, s->retry_after_ms);
 }
 
-static void on_retry(uv_timer_t *h) {
+unsigned model_retry_after_ms(const struct model_stream *s) {
+    return s->retry_after_ms;
+}
+
+static void model_stream_on_retry(uv_timer_t *h) {
     struct model_stream *s = h->data;
     struct err err;
     stream_enter(s);
@@ -200,16 +207,16 @@ void stream_fail(struct model_stream *s, const struct err *err, bool retryable) 
     stream_enter(s);
     fetch_cancel(s->fetch);
     s->fetch = NULL;
-    unsigned wait = wait_ms(s);
+    unsigned wait = model_stream_wait_ms(s);
     bool again = retryable && s->reply.count == 0 && s->provider &&
                  (int)s->attempt <= s->m->opt.retries && wait <= s->m->opt.retry_wait_ms &&
                  clock_mono_ms() + wait < s->deadline_ms;
     if (!again) {
-        tell_error(s, err, retryable);
+        model_stream_tell_error(s, err, retryable);
     } else {
         stream_move(s, STREAM_RESTING);
         uv_update_time(s->m->loop);
-        (void)uv_timer_start(&s->timer, on_retry, wait, 0);
+        (void)uv_timer_start(&s->timer, model_stream_on_retry, wait, 0);
         if (s->cb.on_retry)
             s->cb.on_retry(s->ctx, s->attempt, wait, err);
     }
@@ -238,7 +245,7 @@ static bool is_type(const char *value, const char *type) {
     return value && strncasecmp(value, type, strlen(type)) == 0;
 }
 
-static void on_head(void *ctx, struct fetch *f, int status) {
+static void model_stream_on_head(void *ctx, struct fetch *f, int status) {
     struct model_stream *s = ctx;
     const char *type = fetch_header(f, "content-type");
     const char *again = fetch_header(f, "x-should-retry");
@@ -259,7 +266,7 @@ static void fail_by_body(struct model_stream *s) {
     stream_fail(s, &err, s->retryable);
 }
 
-static bool on_event(void *ctx, const char *event, const char *data, size_t len) {
+static bool model_stream_on_event(void *ctx, const char *event, const char *data, size_t len) {
     struct model_stream *s = ctx;
     struct err err;
     (void)event;
@@ -278,23 +285,23 @@ static bool on_event(void *ctx, const char *event, const char *data, size_t len)
     return false;
 }
 
-static void on_next_turn(void *ctx) {
+static void model_stream_on_next_turn(void *ctx) {
     const struct model_stream *s = ctx;
     if (s->fetch)
         fetch_resume(s->fetch);
 }
 
 /* Others have their turn before what comes next. */
-static void take_turns(struct model_stream *s, size_t len) {
+static void model_stream_take_turns(struct model_stream *s, size_t len) {
     s->turn_bytes += len;
     if (s->turn_bytes < TURN_BYTES || !s->fetch)
         return;
     s->turn_bytes = 0;
     fetch_pause(s->fetch);
-    later_post(&s->m->turns, &s->turn, on_next_turn, s);
+    later_post(&s->m->turns, &s->turn, model_stream_on_next_turn, s);
 }
 
-static void on_data(void *ctx, const char *data, size_t len) {
+static void model_stream_on_data(void *ctx, const char *data, size_t len) {
     struct model_stream *s = ctx;
     struct err err;
     stream_enter(s);
@@ -308,7 +315,7 @@ static void on_data(void *ctx, const char *data, size_t len) {
             fail_by_body(s);
     }
     if (s->state == STREAM_EVENTS || s->state == STREAM_WHOLE)
-        take_turns(s, len);
+        model_stream_take_turns(s, len);
     stream_leave(s);
 }
 
@@ -332,7 +339,7 @@ static void fail_by_fetch(struct model_stream *s, const struct err *why) {
     stream_fail(s, &err, retryable);
 }
 
-static void on_end(void *ctx, const struct err *why) {
+static void model_stream_on_end(void *ctx, const struct err *why) {
     struct model_stream *s = ctx;
     const char *name = model_provider_name(s->info.provider);
     struct err err;
@@ -355,13 +362,13 @@ static void on_end(void *ctx, const struct err *why) {
     stream_leave(s);
 }
 
-static void reset(struct model_stream *s) {
+static void model_stream_reset(struct model_stream *s) {
     sse_finish(&s->sse);
-    sse_init(&s->sse, s->m->opt.event_bytes, on_event, s);
+    sse_init(&s->sse, s->m->opt.event_bytes, model_stream_on_event, s);
     buf_clear(&s->error_body);
     buf_clear(&s->signature);
     s->usage = (struct model_usage){0};
-    s->input_known = s->output_known = false;
+    s->input_known = s->output_known = s->usage_odd = false;
     s->status = 0;
     s->retry_after_ms = 0;
     s->advice = RETRY_UNSAID;
@@ -375,7 +382,7 @@ int stream_attempt(struct model_stream *s, struct err *err) {
         {"content-type", "application/json", false}, {"accept", "text/event-stream", false}};
     struct buf space;
     int64_t left = s->deadline_ms - clock_mono_ms();
-    reset(s);
+    model_stream_reset(s);
     s->attempt++;
     buf_init(&space, 65536);
     size_t n = 2 + s->provider->headers(m, headers + 2, &space);
@@ -389,9 +396,9 @@ int stream_attempt(struct model_stream *s, struct err *err) {
                               .idle_timeout_ms = m->opt.idle_timeout_ms,
                               .total_timeout_ms = (unsigned)MAX(left, 1),
                               .ca_file = m->opt.ca_file,
-                              .on_head = on_head,
-                              .on_data = on_data,
-                              .on_end = on_end,
+                              .on_head = model_stream_on_head,
+                              .on_data = model_stream_on_data,
+                              .on_end = model_stream_on_end,
                               .ctx = s};
     int rc = fetch_start(m->pool, &o, &s->fetch, err);
     if (space.data)

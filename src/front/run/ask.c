@@ -20,7 +20,7 @@ static bool only_opens(const char *line, size_t n) {
 
 /* What tells a program from others: its first line or, where that could be any program's, what
  * comes after it, as one line. */
-static char *make_title(const struct code *c) {
+static char *run_ask_make_title(const struct code *c) {
     static const char spaces[] = " \t\r\n";
     if (c->title)
         return xstrndup(c->title, utf8_floor(c->title, strlen(c->title), TITLE_BYTES));
@@ -94,9 +94,9 @@ void run_asked_destroy(struct run_asked *a) {
     free(a);
 }
 
-static struct run *start(const struct run_ask *ask, struct code *code, const struct env *env,
-                         struct err *err) {
-    _cleanup_(free) char *title = make_title(code);
+static struct run *run_ask_begin(const struct run_ask *ask, struct code *code,
+                                 const struct env *env, struct err *err) {
+    _cleanup_(free) char *title = run_ask_make_title(code);
     _cleanup_(json) json_t *asked =
         ask->read ? json_incref(ask->read->asked) : asked_with(ask->body);
     _cleanup_(free) char *domain = code->reset ? code_domain(code, ask->owner) : NULL;
@@ -116,7 +116,6 @@ static struct run *start(const struct run_ask *ask, struct code *code, const str
                             .domain = domain,
                             .limits = code->limits,
                             .stores_events = ask->stores_events,
-                            .untold = ask->untold,
                             .callbacks = ask->callbacks,
                             .ctx = ask->ctx};
     return code->id ? workers_run(ask->workers, ask->owner, code, &q, err)
@@ -126,12 +125,8 @@ static struct run *start(const struct run_ask *ask, struct code *code, const str
 static struct run *start_code(const struct run_ask *ask, struct code *code, struct err *err) {
     struct env env = {0};
     struct run *run = NULL;
-    _cleanup_(free) char *facets = workers_facets_dir(ask->workers, ask->owner);
-    struct env_scope scope = {
-        .facets_dir = facets, .owner = ask->owner, .workers = ask->workers, .grants = ask->grants};
-    if (code_read_env(code, &scope, &env, err) == 0) {
-        env.facet_open = ask->facet_open;
-        run = start(ask, code, &env, err);
+    if (bindings_make(workers_bindings(ask->workers), ask->owner, code, &env, err) == 0) {
+        run = run_ask_begin(ask, code, &env, err);
         env_finish(&env);
     }
     return run;

@@ -16,14 +16,11 @@ struct run_ask {
     struct runner *runner;
     struct jobs *jobs;
     struct workers *workers;
-    const struct facet_open *facet_open;
-    const char *id; /* NULL: one is made */
-    const char *owner;
-    const json_t *grants; /* of the key, or NULL */
+    const char *id;    /* NULL: one is made */
+    const char *owner; /* whose grants bound what its env may hold */
     const json_t *body;
     struct run_asked *read; /* of the body, if it was read already: its spec is taken; or NULL */
     bool stores_events;
-    bool untold;
     struct run_callbacks callbacks;
     void *ctx;
 };

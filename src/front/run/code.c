@@ -1,9 +1,8 @@
 #include "front/run/code.h"
 
 #include "base/cleanup.h"
+#include "base/json_table.h"
 #include "base/mem.h"
-#include "base/path.h"
-#include "front/run/workers.h"
 #include "wire/compile.h"
 #include "wire/isolate.h"
 
@@ -11,26 +10,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const code_keys[] = {"code",
-                                        "language",
-                                        "mainModule",
-                                        "modules",
-                                        "env",
-                                        "limits",
-                                        "entrypoint",
-                                        "method",
-                                        "args",
-                                        "props",
-                                        "id",
-                                        "isolation",
-                                        "title",
-                                        "verify",
-                                        "tails",
-                                        "globalOutbound",
-                                        "compatibilityDate",
-                                        "compatibilityFlags",
-                                        "public",
-                                        NULL};
+/* The object as it comes. What a Worker's definition has besides is checked, and not used. */
+struct code_wire {
+    const char *text, *main, *entrypoint, *method, *id, *title, *date;
+    const json_t *modules, *env, *limits, *args, *props, *tails, *outbound, *flags;
+    enum code_language { CODE_JS, CODE_TS, CODE_TSX, CODE_JSX } language;
+    enum code_isolation { CODE_FRESH, CODE_RESET } isolation;
+    bool verify, public;
+};
+
+static const char *const code_languages[] = {"js", "ts", "tsx", "jsx"};
+static const char *const code_isolations[] = {"fresh", "reset"};
+
+static const struct json_field code_fields[] = {
+    JSON_TEXT("code", struct code_wire, text),
+    JSON_ENUM("language", struct code_wire, language, code_languages),
+    JSON_TEXT("mainModule", struct code_wire, main),
+    JSON_TREE("modules", struct code_wire, modules),
+    JSON_TREE("env", struct code_wire, env),
+    JSON_TREE("limits", struct code_wire, limits),
+    JSON_TEXT("entrypoint", struct code_wire, entrypoint),
+    JSON_TEXT("method", struct code_wire, method),
+    JSON_TREE("args", struct code_wire, args),
+    JSON_TREE("props", struct code_wire, props),
+    JSON_TEXT("id", struct code_wire, id),
+    JSON_ENUM("isolation", struct code_wire, isolation, code_isolations),
+    JSON_TEXT("title", struct code_wire, title),
+    JSON_BOOL("verify", struct code_wire, verify),
+    JSON_TREE("tails", struct code_wire, tails),
+    JSON_TREE("globalOutbound", struct code_wire, outbound),
+    JSON_TEXT("compatibilityDate", struct code_wire, date),
+    JSON_TREE("compatibilityFlags", struct code_wire, flags),
+    JSON_BOOL("public", struct code_wire, public),
+};
 
 bool code_is_worker_id(const char *id) {
     size_t n = strlen(id);
@@ -42,41 +54,31 @@ bool code_is_worker_id(const char *id) {
     return true;
 }
 
-static int read_limits(struct run_limits *l, const json_t *obj, const struct run_limits *max,
-                       struct err *err) {
+static int worker_code_read_limits(struct run_limits *l, const json_t *obj,
+                                   const struct run_limits *max, struct err *err) {
+    struct limits_wire {
+        int64_t wall, cpu, memory, output, calls;
+    } w = {max->wall_ms, max->cpu_ms, (int64_t)max->memory_bytes, max->output_bytes,
+           max->binding_calls};
+    const struct json_field table[] = {
+        JSON_INT("wall_ms", struct limits_wire, wall, 1, w.wall),
+        JSON_INT("cpu_ms", struct limits_wire, cpu, 1, w.cpu),
+        JSON_INT("cpuMs", struct limits_wire, cpu, 1, w.cpu),
+        JSON_INT("memory_bytes", struct limits_wire, memory, 16 << 20, w.memory),
+        JSON_INT("output_bytes", struct limits_wire, output, 1024, w.output),
+        JSON_INT("binding_calls", struct limits_wire, calls, 0, w.calls),
+        JSON_INT("subRequests", struct limits_wire, calls, 0, w.calls),
+    };
     *l = *max;
     if (!obj || json_is_null(obj))
         return 0;
-    static const char *const keys[] = {
-        "wall_ms",      "cpu_ms",        "cpuMs",       "memory_bytes",
-        "output_bytes", "binding_calls", "subRequests", NULL};
-    int rc = json_check_keys(obj, "\"limits\"", keys, err);
-    int64_t wall = l->wall_ms;
-    int64_t cpu = l->cpu_ms;
-    int64_t memory = (int64_t)l->memory_bytes;
-    int64_t output = l->output_bytes;
-    int64_t calls = l->binding_calls;
-    if (rc == 0)
-        rc = json_get_int(obj, "wall_ms", 1, max->wall_ms, &wall, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "cpu_ms", 1, max->cpu_ms, &cpu, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "cpuMs", 1, max->cpu_ms, &cpu, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "memory_bytes", 16 << 20, (int64_t)max->memory_bytes, &memory, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "output_bytes", 1024, max->output_bytes, &output, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "binding_calls", 0, max->binding_calls, &calls, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "subRequests", 0, max->binding_calls, &calls, err);
-    if (rc < 0)
+    if (json_table_read(table, ARRAY_LEN(table), obj, "\"limits\"", &w, err) < 0)
         return err_wrap(err, "limits");
-    l->wall_ms = (uint32_t)wall;
-    l->cpu_ms = (uint32_t)cpu;
-    l->memory_bytes = (uint64_t)memory;
-    l->output_bytes = (uint32_t)output;
-    l->binding_calls = (uint32_t)calls;
+    l->wall_ms = (uint32_t)w.wall;
+    l->cpu_ms = (uint32_t)w.cpu;
+    l->memory_bytes = (uint64_t)w.memory;
+    l->output_bytes = (uint32_t)w.output;
+    l->binding_calls = (uint32_t)w.calls;
     return 0;
 }
 
@@ -98,90 +100,61 @@ static const char *shown_code(const json_t *modules, const char *main) {
     return user ? user : module_text(json_object_get(modules, main));
 }
 
-static int write_source(struct code *c, const json_t *json, const struct run_limits *max,
-                        struct err *err) {
-    const char *text = NULL;
-    const char *main = NULL;
-    const char *language = "js";
-    int rc = json_get_str(json, "code", &text, err);
-    if (rc == 0)
-        rc = json_get_str(json, "mainModule", &main, err);
-    if (rc == 0)
-        rc = json_get_str(json, "language", &language, err);
-    if (rc < 0)
-        return rc;
-    const json_t *modules = json_object_get(json, "modules");
-    if (text ? (main || modules) : (!main || !json_is_object(modules)))
+static int worker_code_write_source(struct code *c, const struct code_wire *in,
+                                    const struct run_limits *max, struct err *err) {
+    if (in->text ? (in->main || in->modules) : (!in->main || !json_is_object(in->modules)))
         return err_set(err, ERR_BAD_REQUEST,
                        "send either \"code\" (one module) or \"mainModule\" and \"modules\"");
-    static const char *const languages[] = {"js", "ts", "tsx", "jsx", NULL};
-    size_t i = 0;
-    while (languages[i] && strcmp(languages[i], language) != 0)
-        i++;
-    if (!languages[i])
-        return err_set(err, ERR_BAD_REQUEST, "\"language\" must be js, ts, tsx or jsx");
     struct json_writer w;
     json_writer_init(&w, &c->source);
     json_writer_object_begin(&w);
     json_writer_key(&w, "mainModule");
     char name[16];
-    (void)snprintf(name, sizeof(name), "main.%s", language);
-    json_writer_str(&w, text ? name : main);
+    (void)snprintf(name, sizeof(name), "main.%s", code_languages[in->language]);
+    json_writer_str(&w, in->text ? name : in->main);
     json_writer_key(&w, "modules");
-    if (text) {
+    if (in->text) {
         json_writer_object_begin(&w);
         json_writer_key(&w, name);
-        json_writer_str(&w, text);
+        json_writer_str(&w, in->text);
         json_writer_object_end(&w);
     } else {
-        json_writer_tree(&w, modules);
+        json_writer_tree(&w, in->modules);
     }
     json_writer_object_end(&w);
     if (c->source.full || c->source.len > max->module_bytes)
         return err_set(err, ERR_TOO_LARGE, "the modules exceed %u bytes (limit run_module_bytes)",
                        max->module_bytes);
-    const char *shown = text ? text : shown_code(modules, main);
+    const char *shown = in->text ? in->text : shown_code(in->modules, in->main);
     c->main_code = shown ? xstrdup(shown) : NULL;
     return 0;
 }
 
-static int write_spec(struct code *c, const json_t *json, struct err *err) {
-    const char *entrypoint = NULL;
-    const char *method = NULL;
-    bool verify = false;
-    int rc = json_get_str(json, "entrypoint", &entrypoint, err);
-    if (rc == 0)
-        rc = json_get_str(json, "method", &method, err);
-    if (rc == 0)
-        rc = json_get_bool(json, "verify", &verify, err);
-    const json_t *args = json_object_get(json, "args");
-    const json_t *props = json_object_get(json, "props");
-    if (rc == 0 && args && !json_is_array(args))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"args\" must be a list");
-    if (rc == 0 && props && !json_is_object(props))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"props\" must be an object");
-    if (rc < 0)
-        return rc;
+static int write_spec(struct code *c, const struct code_wire *in, struct err *err) {
+    if (in->args && !json_is_array(in->args))
+        return err_set(err, ERR_BAD_REQUEST, "\"args\" must be a list");
+    if (in->props && !json_is_object(in->props))
+        return err_set(err, ERR_BAD_REQUEST, "\"props\" must be an object");
     struct json_writer w;
     json_writer_init(&w, &c->spec);
     json_writer_object_begin(&w);
-    if (entrypoint) {
+    if (in->entrypoint) {
         json_writer_key(&w, "entrypoint");
-        json_writer_str(&w, entrypoint);
+        json_writer_str(&w, in->entrypoint);
     }
-    if (method) {
+    if (in->method) {
         json_writer_key(&w, "method");
-        json_writer_str(&w, method);
+        json_writer_str(&w, in->method);
     }
-    if (args) {
+    if (in->args) {
         json_writer_key(&w, "args");
-        json_writer_tree(&w, args);
+        json_writer_tree(&w, in->args);
     }
-    if (props) {
+    if (in->props) {
         json_writer_key(&w, "props");
-        json_writer_tree(&w, props);
+        json_writer_tree(&w, in->props);
     }
-    if (verify) {
+    if (in->verify) {
         json_writer_key(&w, "verify");
         json_writer_bool(&w, true);
     }
@@ -189,45 +162,23 @@ static int write_spec(struct code *c, const json_t *json, struct err *err) {
     return c->spec.full ? err_set(err, ERR_TOO_LARGE, "\"args\" and \"props\" are too large") : 0;
 }
 
-/* What else a Worker's definition has. */
-static int check_unused(const json_t *json, struct err *err) {
-    const char *date = NULL;
-    bool public = false;
-    size_t i;
-    const json_t *flag;
-    const json_t *flags = json_object_get(json, "compatibilityFlags");
-    int rc = json_get_str(json, "compatibilityDate", &date, err);
-    if (rc == 0)
-        rc = json_get_bool(json, "public", &public, err);
-    bool texts = !flags || json_is_null(flags) || json_is_array(flags);
-    json_array_foreach(flags, i, flag) texts = texts && json_is_string(flag);
-    if (rc == 0 && !texts)
-        rc = err_set(err, ERR_BAD_REQUEST, "\"compatibilityFlags\" must be a list of strings");
-    return rc;
-}
-
-static int check_rest(struct code *c, const json_t *json, struct err *err) {
-    const json_t *outbound = json_object_get(json, "globalOutbound");
-    if (outbound && !json_is_null(outbound))
+static int check_rest(const struct code_wire *in, struct err *err) {
+    if (in->outbound && !json_is_null(in->outbound))
         return err_set(err, ERR_UNSUPPORTED,
                        "\"globalOutbound\" must be null: isolates have no network; hand them a "
                        "binding in \"env\" instead");
-    int rc = json_get_str(json, "id", &c->id, err);
-    if (rc == 0 && c->id && !code_is_worker_id(c->id))
-        rc = err_set(err, ERR_BAD_REQUEST,
-                     "\"id\" must have 1 to 40 characters of a-z, 0-9 and \"-\"");
-    if (rc == 0)
-        rc = json_get_str(json, "title", &c->title, err);
-    const char *isolation = "fresh";
-    if (rc == 0)
-        rc = json_get_str(json, "isolation", &isolation, err);
-    c->reset = strcmp(isolation, "reset") == 0;
-    if (rc == 0 && !c->reset && strcmp(isolation, "fresh") != 0)
-        rc = err_set(err, ERR_BAD_REQUEST, "\"isolation\" must be fresh or reset");
-    c->tails = json_object_get(json, "tails");
-    if (rc == 0 && c->tails && !json_is_array(c->tails))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"tails\" must be a list");
-    return rc < 0 ? rc : check_unused(json, err);
+    if (in->id && !code_is_worker_id(in->id))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"id\" must have 1 to 40 characters of a-z, 0-9 and \"-\"");
+    if (in->tails && !json_is_array(in->tails))
+        return err_set(err, ERR_BAD_REQUEST, "\"tails\" must be a list");
+    size_t i;
+    const json_t *flag;
+    bool texts = !in->flags || json_is_null(in->flags) || json_is_array(in->flags);
+    json_array_foreach(in->flags, i, flag) texts = texts && json_is_string(flag);
+    return texts
+               ? 0
+               : err_set(err, ERR_BAD_REQUEST, "\"compatibilityFlags\" must be a list of strings");
 }
 
 static bool is_binding(const json_t *v) {
@@ -244,8 +195,8 @@ static struct code_env_part *plain_part(struct code *c, struct json_writer *w) {
     return p;
 }
 
-static int add_env(struct code *c, struct json_writer *w, size_t *bindings, const char *key,
-                   json_t *v, struct err *err) {
+static int worker_code_add_env(struct code *c, struct json_writer *w, size_t *bindings,
+                               const char *key, json_t *v, struct err *err) {
     if (is_binding(v)) {
         if (++*bindings > ENV_BINDINGS_MAX)
             return err_set(err, ERR_TOO_LARGE, "\"env\" may hold at most %d facets and workers",
@@ -263,7 +214,7 @@ static int add_env(struct code *c, struct json_writer *w, size_t *bindings, cons
 }
 
 /* What is plain is written here, where a thread may be at work: it may be megabytes. */
-static int write_env(struct code *c, json_t *env, struct err *err) {
+static int write_env(struct code *c, const json_t *env, struct err *err) {
     const char *key;
     json_t *v;
     size_t bindings = 0;
@@ -272,8 +223,8 @@ static int write_env(struct code *c, json_t *env, struct err *err) {
         return 0;
     if (!json_is_object(env))
         return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object");
-    json_object_foreach(env, key, v) {
-        int rc = add_env(c, &w, &bindings, key, v, err);
+    json_object_foreach((json_t *)(uintptr_t)env, key, v) {
+        int rc = worker_code_add_env(c, &w, &bindings, key, v, err);
         if (rc < 0)
             return rc;
     }
@@ -300,17 +251,22 @@ int code_read(struct code *c, const json_t *json, const struct run_limits *max, 
     *c = (struct code){0};
     buf_init(&c->source, COMPILE_FRAME_MAX);
     buf_init(&c->spec, ISOLATE_FRAME_MAX);
-    int rc = json_check_keys(json, "the request", code_keys, err);
+    struct code_wire in = {0};
+    int rc = json_table_read(code_fields, ARRAY_LEN(code_fields), json, "the request", &in, err);
     if (rc == 0)
-        rc = read_limits(&c->limits, json_object_get(json, "limits"), max, err);
+        rc = worker_code_read_limits(&c->limits, in.limits, max, err);
     if (rc == 0)
-        rc = write_source(c, json, max, err);
+        rc = worker_code_write_source(c, &in, max, err);
     if (rc == 0)
-        rc = write_spec(c, json, err);
+        rc = write_spec(c, &in, err);
     if (rc == 0)
-        rc = check_rest(c, json, err);
+        rc = check_rest(&in, err);
     if (rc == 0)
-        rc = write_env(c, json_object_get(json, "env"), err);
+        rc = write_env(c, in.env, err);
+    c->id = in.id;
+    c->title = in.title;
+    c->tails = in.tails;
+    c->reset = in.isolation == CODE_RESET;
     if (rc < 0) {
         code_finish(c);
         return rc;
@@ -339,114 +295,4 @@ char *code_domain(const struct code *c, const char *owner) {
     for (size_t i = 0; i < PROGRAM_HASH_SIZE; i++)
         (void)snprintf(hex + 2 * i, 3, "%02x", c->env_hash[i]);
     return xasprintf("%s\n%s", owner, hex);
-}
-
-/* --- env --- */
-
-static bool is_facet_name(const char *name) {
-    size_t n = strlen(name);
-    for (size_t i = 0; i < n; i++) {
-        char ch = name[i];
-        if (!((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') || (ch >= '0' && ch <= '9') ||
-              ch == '_' || ch == '-'))
-            return false;
-    }
-    return n > 0 && n <= 64;
-}
-
-static bool is_granted(const json_t *grants, const char *kind, const char *name) {
-    const json_t *list = json_object_get(grants, kind);
-    if (!list)
-        return grants == NULL || !json_is_object(grants);
-    size_t i;
-    const json_t *v;
-    json_array_foreach(list, i,
-                       v) if (json_is_string(v) && !strcmp(json_string_value(v), name)) return true;
-    return false;
-}
-
-static int read_methods(const json_t *list, char ***ret_methods, struct err *err) {
-    *ret_methods = NULL;
-    if (!list || json_is_null(list))
-        return 0;
-    if (!json_is_array(list))
-        return err_set(err, ERR_BAD_REQUEST, "\"methods\" must be a list of names");
-    size_t n = json_array_size(list);
-    char **out = xcalloc(n + 1, sizeof(*out));
-    size_t i;
-    const json_t *v;
-    json_array_foreach(list, i, v) {
-        if (!json_is_string(v) || json_string_length(v) > FACET_NAME_MAX) {
-            for (size_t k = 0; k < i; k++)
-                free(out[k]);
-            free(out);
-            return err_set(err, ERR_BAD_REQUEST, "\"methods\" must be a list of names");
-        }
-        out[i] = xstrdup(json_string_value(v));
-    }
-    *ret_methods = out;
-    return 0;
-}
-
-static int read_facet(struct env_item *item, const json_t *v, const struct env_scope *scope,
-                      struct err *err) {
-    static const char *const keys[] = {"$facet", "methods", NULL};
-    const char *name = json_string_value(json_object_get(v, "$facet"));
-    int rc = json_check_keys(v, "a facet in \"env\"", keys, err);
-    if (rc == 0 && (!name || !is_facet_name(name)))
-        rc = err_set(err, ERR_BAD_REQUEST,
-                     "\"$facet\" must be a name of 1 to 64 letters, digits, \"_\" and \"-\"");
-    if (rc == 0 && !is_granted(scope->grants, "facets", name))
-        rc = err_set(err, ERR_FORBIDDEN, "this key may not use the facet \"%s\"", name);
-    if (rc == 0)
-        rc = read_methods(json_object_get(v, "methods"), &item->methods, err);
-    if (rc < 0)
-        return rc;
-    item->kind = ENV_FACET;
-    item->facet_dir = path_join(scope->facets_dir, name);
-    return 0;
-}
-
-static int read_worker(struct env_item *item, const json_t *v, const struct env_scope *scope,
-                       struct err *err) {
-    static const char *const keys[] = {"$worker", "entrypoint", "props", NULL};
-    const char *id = json_string_value(json_object_get(v, "$worker"));
-    const char *entrypoint = NULL;
-    int rc = json_check_keys(v, "a worker in \"env\"", keys, err);
-    if (rc == 0 && (!id || !code_is_worker_id(id)))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"$worker\" must be the id of a worker");
-    if (rc == 0 && !is_granted(scope->grants, "workers", id))
-        rc = err_set(err, ERR_FORBIDDEN, "this key may not use the worker \"%s\"", id);
-    if (rc == 0)
-        rc = json_get_str(v, "entrypoint", &entrypoint, err);
-    if (rc < 0)
-        return rc;
-    item->kind = ENV_WORKER;
-    return workers_connect(scope->workers, scope->owner, id, entrypoint,
-                           json_object_get(v, "props"), &item->fd, err);
-}
-
-int code_read_env(struct code *c, const struct env_scope *scope, struct env *ret_env,
-                  struct err *err) {
-    *ret_env = (struct env){0};
-    if (c->nenv == 0)
-        return 0;
-    ret_env->items = xcalloc(c->nenv, sizeof(*ret_env->items));
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < c->nenv; i++) {
-        struct code_env_part *p = &c->env[i];
-        struct env_item *item = &ret_env->items[ret_env->n++];
-        *item = (struct env_item){.name = p->name ? xstrdup(p->name) : NULL, .fd = -1};
-        if (!p->name) {
-            item->kind = ENV_TEXT;
-            item->text = &p->text;
-        } else if (json_object_get(p->json, "$facet")) {
-            rc = read_facet(item, p->json, scope, err);
-        } else {
-            rc = read_worker(item, p->json, scope, err);
-        }
-    }
-    if (rc < 0)
-        env_finish(ret_env);
-    return rc;
 }

@@ -40,16 +40,3 @@ bool code_is_worker_id(const char *id);
 
 /* The trust domain of a program: the owner and what its env gives it. The caller frees. */
 char *code_domain(const struct code *c, const char *owner);
-
-struct workers;
-/* Whose names the env may use. */
-struct env_scope {
-    const char *facets_dir; /* the folder with the owner's facets */
-    const char *owner;
-    struct workers *workers;
-    const json_t
-        *grants; /* of the key: {"facets":[names],"workers":[names]}; NULL: all of its own */
-};
-/* The code must outlive the result; a guest that gets it may take texts of it. */
-int code_read_env(struct code *c, const struct env_scope *scope, struct env *ret_env,
-                  struct err *err);

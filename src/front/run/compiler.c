@@ -4,10 +4,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sm.h"
 #include "loop/keeper.h"
 #include "wire/compile.h"
 #include "wire/pack.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,20 @@ enum {
 enum lane_kind { LANE_SMALL, LANE_LARGE, LANES };
 static const char *const lane_names[] = {"cay-compile", "cay-compile-large"};
 
-enum ticket_state { TICKET_WAITING, TICKET_SENT, TICKET_SETTLED };
+enum ticket_state {
+    TICKET_HELD,    /* in no list: new, or taken out of one */
+    TICKET_WAITING, /* in its owner's queue */
+    TICKET_SENT,    /* its lane's current one */
+    TICKET_SETTLED, /* to be told from the loop */
+};
+
+static const struct sm_state ticket_states[] = {
+    [TICKET_HELD] = {"held", SM_TO(TICKET_WAITING) | SM_TO(TICKET_SENT) | SM_TO(TICKET_SETTLED)},
+    [TICKET_WAITING] = {"waiting", SM_TO(TICKET_HELD)},
+    [TICKET_SENT] = {"sent", SM_TO(TICKET_HELD)},
+    [TICKET_SETTLED] = {"settled", 0},
+};
+static const struct sm ticket_sm = {"ticket", ticket_states, ARRAY_LEN(ticket_states)};
 
 struct compiler_ticket {
     struct compiler *compiler;
@@ -91,9 +106,16 @@ struct compiler {
 
 static void send_next(struct lane *l);
 
+static void ticket_move(struct compiler_ticket *t, enum ticket_state to) {
+    t->state = (enum ticket_state)sm_next(&ticket_sm, t->state, to);
+    assert(t->state != TICKET_WAITING || t->owner->first[t->lane]);
+    assert((t->state == TICKET_SENT) == (t->compiler->lanes[t->lane].current == t));
+    assert(t->state != TICKET_SETTLED || t->program || t->err.code);
+}
+
 /* --- whose turn it is --- */
 
-static struct owner *owner_of(struct compiler *c, const char *name) {
+static struct owner *compiler_owner_of(struct compiler *c, const char *name) {
     for (struct owner *o = c->owners; o; o = o->next)
         if (strcmp(o->name, name) == 0)
             return o;
@@ -115,7 +137,7 @@ static void add_to_owner(struct compiler_ticket *t, struct owner *o) {
     t->compiler->bytes += weight_of(t);
 }
 
-static void free_ticket(struct compiler_ticket *t) {
+static void compiler_free_ticket(struct compiler_ticket *t) {
     struct compiler *c = t->compiler;
     struct owner *o = t->owner;
     o->bytes -= weight_of(t);
@@ -133,7 +155,7 @@ static void free_ticket(struct compiler_ticket *t) {
 }
 
 /* At the end of its owner's queue; an owner who comes gets in line behind the others. */
-static void enqueue(struct compiler_ticket *t, enum lane_kind lane) {
+static void compiler_enqueue(struct compiler_ticket *t, enum lane_kind lane) {
     struct owner *o = t->owner;
     if (!o->first[lane])
         o->turn[lane] = ++t->compiler->turns;
@@ -143,7 +165,7 @@ static void enqueue(struct compiler_ticket *t, enum lane_kind lane) {
     *at = t;
     t->next = NULL;
     t->lane = lane;
-    t->state = TICKET_WAITING;
+    ticket_move(t, TICKET_WAITING);
 }
 
 /* It had its turn and lost it: it goes first. */
@@ -152,10 +174,10 @@ static void enqueue_first(struct compiler_ticket *t) {
     t->next = o->first[t->lane];
     o->first[t->lane] = t;
     o->turn[t->lane] = 0;
-    t->state = TICKET_WAITING;
+    ticket_move(t, TICKET_WAITING);
 }
 
-static struct compiler_ticket *dequeue(struct compiler *c, enum lane_kind lane) {
+static struct compiler_ticket *compiler_dequeue(struct compiler *c, enum lane_kind lane) {
     struct owner *next = NULL;
     for (struct owner *o = c->owners; o; o = o->next)
         if (o->first[lane] && (!next || o->turn[lane] < next->turn[lane]))
@@ -165,6 +187,7 @@ static struct compiler_ticket *dequeue(struct compiler *c, enum lane_kind lane) 
     struct compiler_ticket *t = next->first[lane];
     next->first[lane] = t->next;
     next->turn[lane] = ++c->turns;
+    ticket_move(t, TICKET_HELD);
     return t;
 }
 
@@ -172,35 +195,35 @@ static struct compiler_ticket *dequeue(struct compiler *c, enum lane_kind lane) 
 
 /* The last that is done with a ticket: when it is told, the ticket is gone. t->program is told, or
  * t->err. */
-static void tell(struct compiler_ticket *t, const char *error_json) {
+static void compiler_tell(struct compiler_ticket *t, const char *error_json) {
     compiler_done done = t->done;
     void *ctx = t->ctx;
     struct program *program = steal_ptr(&t->program);
     struct err err = t->err;
-    free_ticket(t);
+    compiler_free_ticket(t);
     if (done)
         done(ctx, program, error_json, program ? NULL : &err);
     else
         program_unref(program);
 }
 
-static void on_soon(uv_timer_t *timer) {
+static void compiler_on_soon(uv_timer_t *timer) {
     struct compiler *c = timer->data;
     struct compiler_ticket *t = c->settled;
     c->settled = NULL; /* what is settled meanwhile has its own turn of the loop */
     while (t) {
         struct compiler_ticket *next = t->next;
-        tell(t, NULL);
+        compiler_tell(t, NULL);
         t = next;
     }
 }
 
 /* It is told from the loop, since we may be in a call that it made. Without a program, t->err says
  * why. */
-static void settle(struct compiler_ticket *t, struct program *program) {
+static void compiler_settle(struct compiler_ticket *t, struct program *program) {
     struct compiler *c = t->compiler;
-    t->state = TICKET_SETTLED;
     t->program = program;
+    ticket_move(t, TICKET_SETTLED);
     if (!program)
         c->stats.failures++;
     t->next = NULL;
@@ -208,12 +231,12 @@ static void settle(struct compiler_ticket *t, struct program *program) {
     while (*at)
         at = &(*at)->next;
     *at = t;
-    (void)uv_timer_start(&c->soon, on_soon, 0, 0);
+    (void)uv_timer_start(&c->soon, compiler_on_soon, 0, 0);
 }
 
 /* It needs more than there is for small programs. */
 static void move_to_large(struct compiler_ticket *t) {
-    enqueue(t, LANE_LARGE);
+    compiler_enqueue(t, LANE_LARGE);
     send_next(&t->compiler->lanes[LANE_LARGE]);
 }
 
@@ -222,7 +245,7 @@ static void fail_spent(struct compiler_ticket *t) {
                   "compiling took more than %u ms of processor time (limit compile_cpu_ms); make "
                   "the program smaller",
                   t->compiler->opt.cpu_ms);
-    settle(t, NULL);
+    compiler_settle(t, NULL);
 }
 
 static bool is_sole(const struct lane *l) {
@@ -236,14 +259,14 @@ static unsigned budget_ms(const struct lane *l) {
 }
 
 /* The process keeps to its time by itself, and lives on. This is for one that does not. */
-static void on_watch(uv_timer_t *timer) {
+static void compiler_on_watch(uv_timer_t *timer) {
     struct lane *l = timer->data;
     int64_t cpu_ms = (clock_process_ns(keeper_info(l->keeper).pid) - l->sent_cpu_ns) / 1000000;
     int64_t wall_ms = clock_mono_ms() - l->sent_ms;
     int64_t cpu_left = (int64_t)budget_ms(l) * 3 / 2 + OVERRUN_MS - cpu_ms;
     int64_t wall_left = (int64_t)l->compiler->opt.timeout_ms - wall_ms;
     if (cpu_left > 0 && wall_left > 0) {
-        (void)uv_timer_start(timer, on_watch, (uint64_t)MIN(cpu_left, wall_left), 0);
+        (void)uv_timer_start(timer, compiler_on_watch, (uint64_t)MIN(cpu_left, wall_left), 0);
         return;
     }
     l->cause = cpu_left <= 0 ? END_SPENT : END_STUCK;
@@ -252,7 +275,7 @@ static void on_watch(uv_timer_t *timer) {
     keeper_kill(l->keeper);
 }
 
-static bool send_request(struct lane *l, struct compiler_ticket *t) {
+static bool compiler_send_request(struct lane *l, struct compiler_ticket *t) {
     struct channel *channel = keeper_channel(l->keeper);
     _cleanup_(buf) struct buf head;
     buf_init(&head, COMPILE_HEAD_SIZE);
@@ -265,10 +288,10 @@ static bool send_request(struct lane *l, struct compiler_ticket *t) {
     return channel && channel_send(channel, &out);
 }
 
-static void on_frame(void *ctx, struct wire_frame *f);
-static void on_end(void *ctx);
+static void compiler_on_frame(void *ctx, struct wire_frame *f);
+static void compiler_on_end(void *ctx);
 
-static void start(struct lane *l) {
+static void compiler_start(struct lane *l) {
     const struct compiler_options *o = &l->compiler->opt;
     static const char *const cold[] = {"--cold", NULL};
     l->keeper = keeper_create(o->loop, &(struct keeper_options){
@@ -278,23 +301,31 @@ static void start(struct lane *l) {
                                            .args = is_sole(l) ? cold : NULL,
                                            .max_frame_bytes = COMPILE_FRAME_MAX,
                                            .max_queue_bytes = 2 * (size_t)COMPILE_FRAME_MAX,
-                                           .on_frame = on_frame,
-                                           .on_end = on_end,
+                                           .on_frame = compiler_on_frame,
+                                           .on_end = compiler_on_end,
                                            .ctx = l,
                                        });
 }
 
-static void on_keeper_stopped(void *ctx) {
+static void compiler_on_keeper_stopped(void *ctx) {
     struct compiler *c = ctx;
     if (--c->stopping == 0 && c->stopped)
         c->on_stopped(c->stopped_ctx);
 }
 
-static void on_idle(uv_timer_t *timer) {
+static void compiler_on_idle(uv_timer_t *timer) {
     struct lane *l = timer->data;
     l->ready = false;
     l->compiler->stopping++;
-    keeper_stop(steal_ptr(&l->keeper), on_keeper_stopped, l->compiler);
+    keeper_stop(steal_ptr(&l->keeper), compiler_on_keeper_stopped, l->compiler);
+}
+
+/* Its current program, which it is no longer at. */
+static struct compiler_ticket *lane_take_current(struct lane *l) {
+    struct compiler_ticket *t = steal_ptr(&l->current);
+    if (t)
+        ticket_move(t, TICKET_HELD);
+    return t;
 }
 
 /* Gives the process its next program, if it waits for one; starts it when it is needed first.
@@ -304,31 +335,31 @@ static void send_next(struct lane *l) {
     if (c->stopped)
         return;
     if (!l->keeper)
-        start(l);
+        compiler_start(l);
     if (l->current || !l->ready)
         return;
-    struct compiler_ticket *t = dequeue(c, l->kind);
+    struct compiler_ticket *t = compiler_dequeue(c, l->kind);
     struct program *known;
     while (t && (known = programs_get(c->cache, t->hash))) {
         /* The same program was compiled while this one waited. */
-        settle(t, program_ref(known));
-        t = dequeue(c, l->kind);
+        compiler_settle(t, program_ref(known));
+        t = compiler_dequeue(c, l->kind);
     }
     if (!t) {
         if (l->kind == LANE_LARGE)
-            (void)uv_timer_start(&l->watch, on_idle, c->opt.idle_ms, 0);
+            (void)uv_timer_start(&l->watch, compiler_on_idle, c->opt.idle_ms, 0);
         return;
     }
-    if (!send_request(l, t)) {
+    if (!compiler_send_request(l, t)) {
         enqueue_first(t); /* its channel is broken: it goes to the next one */
         l->ready = false;
         keeper_kill(l->keeper);
         return;
     }
-    t->state = TICKET_SENT;
     l->current = t;
+    ticket_move(t, TICKET_SENT);
     uint64_t first_look_ms = MIN((uint64_t)budget_ms(l) * 3 / 2 + OVERRUN_MS, c->opt.timeout_ms);
-    (void)uv_timer_start(&l->watch, on_watch, first_look_ms, 0);
+    (void)uv_timer_start(&l->watch, compiler_on_watch, first_look_ms, 0);
 }
 
 static bool is_ended_by_others(const struct lane *l, enum end_cause cause) {
@@ -342,14 +373,27 @@ static bool is_surely_to_blame(const struct lane *l, enum end_cause cause) {
     return cause == END_BY_ITSELF && !l->used && !is_ended_by_others(l, cause);
 }
 
+static void explain_compiler_end(const struct lane *l, struct err *err) {
+    int st = keeper_info(l->keeper).wait_status;
+    if (st >= 0 && WIFEXITED(st) && WEXITSTATUS(st) == COMPILE_EXIT_MEMORY)
+        (void)err_set(err, ERR_LIMIT,
+                      "the compiler needs more than %u MiB of memory for this program: make it "
+                      "smaller, or move its data out of the source",
+                      COMPILE_MEMORY_BYTES >> 20);
+    else
+        (void)err_set(err, ERR_LIMIT,
+                      "the compiler fails at this program (%s): make it smaller or simpler",
+                      keeper_info(l->keeper).ended);
+}
+
 /* The program that it was at when it ended. It is tried again unless that makes no sense: the end
  * may have come from outside, or from what was there before it. */
-static void blame(struct lane *l, struct compiler_ticket *t, enum end_cause cause) {
+static void compiler_blame(struct lane *l, struct compiler_ticket *t, enum end_cause cause) {
     const struct compiler_options *o = &l->compiler->opt;
     if (is_sole(l) || !is_ended_by_others(l, cause))
         t->tries++; /* who kills the small ones' process says nothing of what it was at */
     if (!t->done)
-        free_ticket(t);
+        compiler_free_ticket(t);
     else if (!is_sole(l))
         move_to_large(t);
     else if (cause == END_SPENT)
@@ -361,45 +405,41 @@ static void blame(struct lane *l, struct compiler_ticket *t, enum end_cause caus
                       "the compiler did not answer within %u ms (limit compile_timeout_ms); run it "
                       "again when the machine has less to do",
                       o->timeout_ms);
-        settle(t, NULL);
+        compiler_settle(t, NULL);
     } else {
-        (void)err_set(&t->err, ERR_LIMIT,
-                      "the compiler ended at this program (%s), as when it needs too much memory; "
-                      "make the program smaller",
-                      keeper_info(l->keeper).ended);
-        settle(t, NULL);
+        explain_compiler_end(l, &t->err);
+        compiler_settle(t, NULL);
     }
 }
 
 /* It does not start: nobody need wait for it. */
 static void fail_waiting(struct lane *l) {
     struct compiler_ticket *t;
-    while ((t = dequeue(l->compiler, l->kind))) {
+    while ((t = compiler_dequeue(l->compiler, l->kind))) {
         (void)err_set(&t->err, ERR_UNAVAILABLE,
                       "the compiler does not start (%s); the server's log tells more",
                       keeper_info(l->keeper).ended);
-        settle(t, NULL);
+        compiler_settle(t, NULL);
     }
 }
 
-static void on_end(void *ctx) {
+static void compiler_on_end(void *ctx) {
     struct lane *l = ctx;
-    struct compiler_ticket *t = l->current;
+    struct compiler_ticket *t = lane_take_current(l);
     enum end_cause cause = l->cause;
     bool was_ready = l->ready || t || cause != END_BY_ITSELF;
-    l->current = NULL;
     l->ready = false;
     l->cause = END_BY_ITSELF;
     (void)uv_timer_stop(&l->watch);
     if (t || cause != END_BY_ITSELF)
         keeper_hurry(l->keeper);
     if (t)
-        blame(l, t, cause);
+        compiler_blame(l, t, cause);
     else if (!was_ready && ++l->failed_starts >= STARTS_MAX)
         fail_waiting(l);
 }
 
-static void on_frame(void *ctx, struct wire_frame *f) {
+static void compiler_on_frame(void *ctx, struct wire_frame *f) {
     struct lane *l = ctx;
     struct compiler *c = l->compiler;
     if (f->type == COMPILE_READY) {
@@ -411,10 +451,9 @@ static void on_frame(void *ctx, struct wire_frame *f) {
         send_next(l);
         return;
     }
-    struct compiler_ticket *t = l->current;
-    if (!t || f->id != t->id)
+    if (!l->current || f->id != l->current->id)
         return;
-    l->current = NULL;
+    struct compiler_ticket *t = lane_take_current(l);
     l->used = true;
     (void)uv_timer_stop(&l->watch);
     _cleanup_(free) char *json = NULL;
@@ -428,13 +467,13 @@ static void on_frame(void *ctx, struct wire_frame *f) {
     }
     send_next(l); /* it works on while we tell */
     if (f->type == COMPILE_SPENT && !t->done)
-        free_ticket(t);
+        compiler_free_ticket(t);
     else if (f->type == COMPILE_SPENT && is_sole(l))
         fail_spent(t);
     else if (f->type == COMPILE_SPENT)
         move_to_large(t);
     else
-        tell(t, json);
+        compiler_tell(t, json);
 }
 
 /* --- what others call --- */
@@ -455,12 +494,12 @@ struct compiler *compiler_create(const struct compiler_options *options) {
         (void)uv_timer_init(options->loop, &l->watch);
         l->watch.data = l;
     }
-    start(&c->lanes[LANE_SMALL]);
+    compiler_start(&c->lanes[LANE_SMALL]);
     return c;
 }
 
 /* Whether it may wait here; t->err says why not. */
-static bool admit(struct compiler_ticket *t) {
+static bool compiler_admit(struct compiler_ticket *t) {
     const struct compiler *c = t->compiler;
     const struct owner *o = t->owner;
     if (o->tickets == 1 ||
@@ -494,14 +533,14 @@ struct compiler_ticket *compiler_compile(struct compiler *c, const struct compil
                                   .ctx = request->ctx,
                                   .len = request->source_len};
     memcpy(t->hash, hash, PROGRAM_HASH_SIZE);
-    add_to_owner(t, owner_of(c, request->owner ? request->owner : ""));
-    if (!admit(t)) {
-        settle(t, NULL);
+    add_to_owner(t, compiler_owner_of(c, request->owner ? request->owner : ""));
+    if (!compiler_admit(t)) {
+        compiler_settle(t, NULL);
         return t;
     }
     memcpy(t->request, request->source, request->source_len);
     enum lane_kind lane = t->len <= c->opt.small_bytes ? LANE_SMALL : LANE_LARGE;
-    enqueue(t, lane);
+    compiler_enqueue(t, lane);
     send_next(&c->lanes[lane]);
     return t;
 }
@@ -516,7 +555,7 @@ void compiler_cancel(struct compiler_ticket *t) {
     while (*at != t)
         at = &(*at)->next;
     *at = t->next;
-    free_ticket(t);
+    compiler_free_ticket(t);
 }
 
 struct compiler_stats compiler_stats(const struct compiler *c) {
@@ -547,16 +586,16 @@ void compiler_stop(struct compiler *c, void (*on_stopped)(void *ctx), void *ctx)
     }
     for (int i = 0; i < LANES; i++)
         if (c->lanes[i].keeper)
-            keeper_stop(steal_ptr(&c->lanes[i].keeper), on_keeper_stopped, c);
+            keeper_stop(steal_ptr(&c->lanes[i].keeper), compiler_on_keeper_stopped, c);
 }
 
-static void on_soon_closed(uv_handle_t *h) {
+static void compiler_on_soon_closed(uv_handle_t *h) {
     struct compiler *c = h->data;
     if (--c->handles == 0)
         free(c);
 }
 
-static void on_watch_closed(uv_handle_t *h) {
+static void compiler_on_watch_closed(uv_handle_t *h) {
     struct lane *l = h->data;
     struct compiler *c = l->compiler;
     if (--c->handles == 0)
@@ -569,16 +608,16 @@ void compiler_destroy(struct compiler *c) {
     struct compiler_ticket *t;
     for (int i = 0; i < LANES; i++) {
         struct lane *l = &c->lanes[i];
-        while ((t = dequeue(c, l->kind)))
-            free_ticket(t);
+        while ((t = compiler_dequeue(c, l->kind)))
+            compiler_free_ticket(t);
         if (l->current)
-            free_ticket(l->current);
-        uv_close((uv_handle_t *)&l->watch, on_watch_closed);
+            compiler_free_ticket(l->current);
+        uv_close((uv_handle_t *)&l->watch, compiler_on_watch_closed);
     }
     while ((t = c->settled)) {
         c->settled = t->next;
-        free_ticket(t);
+        compiler_free_ticket(t);
     }
     programs_destroy(c->cache);
-    uv_close((uv_handle_t *)&c->soon, on_soon_closed);
+    uv_close((uv_handle_t *)&c->soon, compiler_on_soon_closed);
 }

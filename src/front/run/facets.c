@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "front/share.h"
+#include "front/common/share.h"
 #include "loop/channel.h"
 #include "loop/child.h"
 
@@ -72,7 +72,7 @@ struct facets {
     void *stopped_ctx;
 };
 
-static void pump(struct facet *f);
+static void facets_pump(struct facet *f);
 
 static void finish_op(struct facet_op *op, int fd, bool ok, const char *json, size_t len,
                       const struct err *err) {
@@ -99,7 +99,7 @@ static struct facet_op *take_op(struct facet *f, uint64_t id, bool call) {
 }
 
 /* Nobody may add to it any more. */
-static void retire(struct facet *f) {
+static void facets_retire(struct facet *f) {
     if (f->dying)
         return;
     f->dying = true;
@@ -131,7 +131,7 @@ static void unlink_facet(struct facet *f) {
         at = &(*at)->next;
     if (*at)
         *at = f->next;
-    retire(f);
+    facets_retire(f);
     buf_finish(&f->granted);
     free(f->dir);
     free(f);
@@ -144,7 +144,7 @@ static void unlink_facet(struct facet *f) {
     }
 }
 
-static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
+static void facets_on_child_exit(void *ctx, int wait_status, const struct rusage *usage) {
     (void)usage;
     struct facet *f = ctx;
     struct err err;
@@ -163,14 +163,14 @@ static void on_child_exit(void *ctx, int wait_status, const struct rusage *usage
     if (!f->dying)
         log_warn("facet.ended", "dir", f->dir, "status",
                  child_status_text(wait_status, text, sizeof(text)));
-    retire(f);
+    facets_retire(f);
     fail_all(f, &err);
     unlink_facet(f);
 }
 
 /* Ends the process; the rest happens when it has exited. */
 static void end_facet(struct facet *f) {
-    retire(f);
+    facets_retire(f);
     drop_channels(f);
     if (f->child)
         child_kill(f->child, SIGKILL);
@@ -194,34 +194,34 @@ static void log_audit(const struct facet *f, const struct wire_frame *frame) {
     }
 }
 
-static void on_answer(void *ctx, struct wire_frame *frame) {
+static void facets_on_answer(void *ctx, struct wire_frame *frame) {
     struct facet *f = ctx;
     struct facet_op *op = take_op(f, frame->id, true);
     if (op)
         finish_op(op, -1, frame->type == FACET_RESULT, (const char *)frame->data, frame->len, NULL);
 }
 
-static void on_answers_end(void *ctx, const struct err *err) {
+static void facets_on_answers_end(void *ctx, const struct err *err) {
     (void)err;
     struct facet *f = ctx;
     end_facet(f);
 }
 
-static void on_own_grant(struct facet *f, struct wire_frame *frame) {
+static void facets_on_own_grant(struct facet *f, struct wire_frame *frame) {
     struct err err;
     int fd = wire_frame_take_fd(frame, 0);
     struct channel_options o = {.max_frame_bytes = CALL_FRAME_MAX,
                                 .max_queue_bytes = QUEUE_BYTES,
-                                .on_frame = on_answer,
-                                .on_end = on_answers_end,
+                                .on_frame = facets_on_answer,
+                                .on_end = facets_on_answers_end,
                                 .ctx = f};
     if (fd < 0 || channel_create(f->facets->opt.loop, fd, &o, &f->calls, &err) < 0)
         end_facet(f);
     else
-        pump(f);
+        facets_pump(f);
 }
 
-static void on_control(void *ctx, struct wire_frame *frame) {
+static void facets_on_control(void *ctx, struct wire_frame *frame) {
     struct facet *f = ctx;
     struct err err;
     struct facet_opened opened;
@@ -234,11 +234,11 @@ static void on_control(void *ctx, struct wire_frame *frame) {
             facet_opened_finish(&opened);
         }
         f->open = true;
-        pump(f);
+        facets_pump(f);
         break;
     case FACET_GRANTED:
         if (frame->id == f->own_grant) {
-            on_own_grant(f, frame);
+            facets_on_own_grant(f, frame);
             break;
         }
         op = take_op(f, frame->id, false);
@@ -277,14 +277,15 @@ static void on_control(void *ctx, struct wire_frame *frame) {
     }
 }
 
-static void on_control_end(void *ctx, const struct err *err) {
+static void facets_on_control_end(void *ctx, const struct err *err) {
     (void)err;
     struct facet *f = ctx;
     if (f->child)
         child_kill(f->child, SIGKILL);
 }
 
-static bool send_frame(struct channel *ch, uint16_t type, uint64_t id, const struct buf *payload) {
+static bool facets_send_frame(struct channel *ch, uint16_t type, uint64_t id,
+                              const struct buf *payload) {
     return channel_send(
         ch, &(struct wire_out){.type = type, .id = id, .pieces = {{payload->data, payload->len}}});
 }
@@ -296,27 +297,35 @@ static void ask_own_grant(struct facet *f) {
     facet_grant_encode(
         &b, &(struct facet_grant){
                 .grant = f->own_grant, .label = (char *)"owner", .all = true, .passive = true});
-    (void)send_frame(f->control, FACET_GRANT, f->own_grant, &b);
+    (void)facets_send_frame(f->control, FACET_GRANT, f->own_grant, &b);
 }
 
 /* Sends what waits, as far as it can go now. */
-static void pump(struct facet *f) {
+static void facets_pump(struct facet *f) {
     if (!f->open)
         return;
     for (struct facet_op *op = f->ops; op; op = op->next) {
         if (op->sent)
             continue;
         if (op->kind == OP_GRANT) {
-            op->sent = send_frame(f->control, FACET_GRANT, op->id, &op->payload);
+            op->sent = facets_send_frame(f->control, FACET_GRANT, op->id, &op->payload);
         } else if (f->calls) {
-            op->sent = send_frame(f->calls, FACET_CALL, op->id, &op->payload);
+            op->sent = facets_send_frame(f->calls, FACET_CALL, op->id, &op->payload);
         } else if (!f->own_grant) {
             ask_own_grant(f);
         }
     }
 }
 
-static int start(struct facet *f, const struct facet_open *how, struct err *err) {
+/* Where an agent or a caller has set no limit, the server's holds. */
+static void facet_limits_default(struct facet_limits *l, const struct facet_limits *all) {
+    l->rows = l->rows ? l->rows : all->rows;
+    l->time_ms = l->time_ms ? l->time_ms : all->time_ms;
+    l->disk_bytes = l->disk_bytes ? l->disk_bytes : all->disk_bytes;
+    l->memory_bytes = l->memory_bytes ? l->memory_bytes : all->memory_bytes;
+}
+
+static int facets_start(struct facet *f, const struct facet_open *how, struct err *err) {
     int rc = path_mkdirs(f->dir, 0700, err);
     if (rc < 0)
         return rc;
@@ -330,7 +339,7 @@ static int start(struct facet *f, const struct facet_open *how, struct err *err)
                                              .exec_fd = o->exec_fd,
                                              .fds = &dir,
                                              .nfds = 1,
-                                             .on_exit = on_child_exit,
+                                             .on_exit = facets_on_child_exit,
                                              .ctx = f},
                      &f->child, &fd, err);
     if (rc < 0)
@@ -338,8 +347,8 @@ static int start(struct facet *f, const struct facet_open *how, struct err *err)
     f->facets->stats.started++;
     struct channel_options co = {.max_frame_bytes = FACET_OPEN_MAX,
                                  .max_queue_bytes = 4 * (size_t)FACET_OPEN_MAX,
-                                 .on_frame = on_control,
-                                 .on_end = on_control_end,
+                                 .on_frame = facets_on_control,
+                                 .on_end = facets_on_control_end,
                                  .ctx = f};
     rc = channel_create(o->loop, fd, &co, &f->control, err);
     if (rc < 0) {
@@ -348,15 +357,17 @@ static int start(struct facet *f, const struct facet_open *how, struct err *err)
     }
     _cleanup_(buf) struct buf b;
     buf_init(&b, FACET_OPEN_MAX);
-    facet_open_encode(&b, how);
-    if (b.full || !send_frame(f->control, FACET_OPEN, ++f->next_id, &b)) {
+    struct facet_open open = *how;
+    facet_limits_default(&open.limits, &o->limits);
+    facet_open_encode(&b, &open);
+    if (b.full || !facets_send_frame(f->control, FACET_OPEN, ++f->next_id, &b)) {
         child_kill(f->child, SIGKILL);
         return err_set(err, ERR_TOO_LARGE, "the database's schema is too large");
     }
     return 0;
 }
 
-static struct facet *find(struct facets *all, const char *dir) {
+static struct facet *facets_find(struct facets *all, const char *dir) {
     struct facet *f = all->list;
     while (f && (f->dying || strcmp(f->dir, dir) != 0))
         f = f->next;
@@ -364,7 +375,7 @@ static struct facet *find(struct facets *all, const char *dir) {
 }
 
 /* Ends the one of the key (NULL: of any) that was used longest ago and that nobody holds. */
-static bool evict(struct facets *all, const char *owner) {
+static bool facets_evict(struct facets *all, const char *owner) {
     struct facet *oldest = NULL;
     for (struct facet *f = all->list; f; f = f->next)
         if (!f->dying && !f->ops && f->grants == 0 && (!owner || strcmp(f->owner, owner) == 0) &&
@@ -375,26 +386,26 @@ static bool evict(struct facets *all, const char *owner) {
     return oldest != NULL;
 }
 
-static int make_room(struct facets *all, const char *owner, struct err *err) {
+static int facets_make_room(struct facets *all, const char *owner, struct err *err) {
     size_t share = share_of(owner, all->opt.max);
-    if (shares_held(&all->shares, owner) >= share && !evict(all, owner))
+    if (shares_held(&all->shares, owner) >= share && !facets_evict(all, owner))
         return err_set(err, ERR_RATE,
                        "%zu databases of this key are in use, which may have no more of the %zu "
                        "(limit facets)",
                        share, all->opt.max);
-    if (all->stats.running >= all->opt.max && !evict(all, NULL))
+    if (all->stats.running >= all->opt.max && !facets_evict(all, NULL))
         return err_set(err, ERR_RATE, "%zu databases are in use (limit facets)", all->opt.max);
     return 0;
 }
 
-static struct facet *need(struct facets *all, const struct facet_ref *ref, struct err *err) {
+static struct facet *facets_need(struct facets *all, const struct facet_ref *ref, struct err *err) {
     const char *owner = ref->owner ? ref->owner : "";
-    struct facet *f = find(all, ref->dir);
+    struct facet *f = facets_find(all, ref->dir);
     if (f) {
         f->used_ms = clock_mono_ms();
         return f;
     }
-    if (make_room(all, owner, err) < 0)
+    if (facets_make_room(all, owner, err) < 0)
         return NULL;
     f = xcalloc(1, sizeof(*f));
     f->facets = all;
@@ -406,9 +417,9 @@ static struct facet *need(struct facets *all, const struct facet_ref *ref, struc
     all->list = f;
     all->stats.running++;
     shares_add(&all->shares, f->owner);
-    if (start(f, ref->open, err) < 0) {
+    if (facets_start(f, ref->open, err) < 0) {
         if (f->child)
-            retire(f); /* freed when it has exited */
+            facets_retire(f); /* freed when it has exited */
         else
             unlink_facet(f);
         return NULL;
@@ -416,7 +427,7 @@ static struct facet *need(struct facets *all, const struct facet_ref *ref, struc
     return f;
 }
 
-static struct facet_op *add(struct facet *f, struct facet_op *op) {
+static struct facet_op *facets_add(struct facet *f, struct facet_op *op) {
     op->id = ++f->next_id;
     op->life = f->life;
     struct facet_op **at = &f->ops;
@@ -446,18 +457,18 @@ static struct buf list_methods(const struct facet_grant *grant) {
 struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
                               const struct facet_grant *grant, facet_granted done, void *ctx,
                               struct err *err) {
-    struct facet *f = need(all, ref, err);
+    struct facet *f = facets_need(all, ref, err);
     if (!f)
         return NULL;
     struct facet_op *op = xcalloc(1, sizeof(*op));
     *op = (struct facet_op){.kind = OP_GRANT, .cb.granted = done, .ctx = ctx};
-    (void)add(f, op);
+    (void)facets_add(f, op);
     struct facet_grant g = *grant;
     g.grant = op->id;
     buf_init(&op->payload, 65536);
     facet_grant_encode(&op->payload, &g);
     op->methods = list_methods(grant);
-    pump(f);
+    facets_pump(f);
     return op;
 }
 
@@ -477,7 +488,7 @@ static bool cannot_refuse(const struct facet *f, const struct facet_grant *grant
 
 int facets_grant_now(struct facets *all, const struct facet_ref *ref,
                      const struct facet_grant *grant, uint64_t *ret_life) {
-    struct facet *f = find(all, ref->dir);
+    struct facet *f = facets_find(all, ref->dir);
     struct err err;
     int ends[2];
     if (!f || !cannot_refuse(f, grant) || fd_pair(ends, &err) < 0)
@@ -507,15 +518,15 @@ int facets_grant_now(struct facets *all, const struct facet_ref *ref,
 struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
                              const char *args_json, facet_answered done, void *ctx,
                              struct err *err) {
-    struct facet *f = need(all, ref, err);
+    struct facet *f = facets_need(all, ref, err);
     if (!f)
         return NULL;
     struct facet_op *op = xcalloc(1, sizeof(*op));
     *op = (struct facet_op){.kind = OP_CALL, .cb.answered = done, .ctx = ctx};
-    (void)add(f, op);
+    (void)facets_add(f, op);
     buf_init(&op->payload, CALL_FRAME_MAX);
     facet_call_encode(&op->payload, method, args_json, strlen(args_json));
-    pump(f);
+    facets_pump(f);
     return op;
 }
 
@@ -547,7 +558,7 @@ void facet_op_cancel(struct facet_op *op) {
 }
 
 void facets_abort(struct facets *all, const char *dir) {
-    struct facet *f = find(all, dir);
+    struct facet *f = facets_find(all, dir);
     if (f)
         end_facet(f);
 }
@@ -568,7 +579,7 @@ void facets_stop(struct facets *all, void (*on_stopped)(void *ctx), void *ctx) {
     }
     /* Closing the control socket ends a facet after its present call. */
     for (struct facet *f = all->list; f; f = f->next) {
-        retire(f);
+        facets_retire(f);
         drop_channels(f);
     }
 }

@@ -17,7 +17,8 @@ struct facets;
 struct facets_options {
     uv_loop_t *loop;
     int exec_fd;
-    size_t max; /* how many may run at a time */
+    size_t max;                 /* how many may run at a time */
+    struct facet_limits limits; /* of those that are opened with none of their own */
 };
 
 /* Which database, and how it is opened if it is not open. */

@@ -7,7 +7,7 @@
 #include "base/id.h"
 #include "base/mem.h"
 #include "base/sm.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
 
@@ -17,7 +17,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { TAKEN_MIN_BYTES = 64 << 10 };
+enum {
+    TAKEN_MIN_BYTES = 64 << 10,
+    END_MS = 250, /* for an isolate to say what it used */
+};
 
 /* A guest that works has a place among those at work in the pool; an idle one has not. */
 enum guest_state {
@@ -58,6 +61,7 @@ struct guest_call {
     struct buf spec; /* until it is sent */
     struct buf body;
     bool sent;
+    bool leaves; /* nobody waits for it; the isolate is asked what it used */
     /* The window of the response's body: what may still come, and what was passed on since that was
      * told. */
     size_t room;
@@ -102,6 +106,7 @@ struct guest {
     struct buf env;
     struct buf env_text;
     struct buf env_rest;
+    bool told_ending;    /* its isolate has said that it ends */
     uint64_t culprit;    /* the call for whose sake it dies, 0: none */
     struct err sentence; /* what is told to that call */
     void (*on_end)(void *ctx);
@@ -118,7 +123,7 @@ static void guest_move(struct guest *g, enum guest_state to) {
 
 /* --- calls --- */
 
-static void on_call_closed(uv_handle_t *h) {
+static void guest_on_call_closed(uv_handle_t *h) {
     struct guest_call *c = h->data;
     buf_finish(&c->spec);
     buf_finish(&c->body);
@@ -127,17 +132,22 @@ static void on_call_closed(uv_handle_t *h) {
     free(c);
 }
 
-static void on_call_over(void *ctx) {
+static void guest_on_call_over(void *ctx) {
     struct guest_call *c = ctx;
     if (c->error && c->cb.on_error)
         c->cb.on_error(c->ctx, c->error);
     c->cb.on_done(c->ctx, &c->usage, c->err.code && !c->error ? &c->err : NULL);
-    uv_close((uv_handle_t *)&c->timer, on_call_closed);
+    uv_close((uv_handle_t *)&c->timer, guest_on_call_closed);
 }
 
+static const struct err guest_cancelled = {.code = ERR_CANCELLED,
+                                           .message = "the call was cancelled"};
+
 /* The call is over, err NULL: it ran to its end. Whoever waits for it is told by the loop. */
-static void finish_call(struct guest_call *c, const struct err *err) {
+static void guest_finish_call(struct guest_call *c, const struct err *err) {
     struct guest *g = c->guest;
+    if (c->leaves)
+        err = &guest_cancelled;
     struct guest_call **at = &g->calls;
     while (*at != c)
         at = &(*at)->next;
@@ -148,26 +158,33 @@ static void finish_call(struct guest_call *c, const struct err *err) {
     if (err)
         c->err = *err;
     (void)uv_timer_stop(&c->timer);
-    later_post(&g->runner->later, &c->over, on_call_over, c);
+    later_post(&g->runner->later, &c->over, guest_on_call_over, c);
+}
+
+static void guest_on_wall(uv_timer_t *t);
+
+/* The isolate is asked what a call used, and may not answer: at most this. */
+static void guest_note_cpu(struct guest_call *c) {
+    int64_t used_ns = pool_isolate_cpu_ns(c->guest->isolate) - c->cpu_from_ns;
+    c->usage.cpu_us = used_ns > 0 ? (uint64_t)used_ns / 1000 : 0;
 }
 
 /* What runs in an isolate cannot be stopped but by ending it. The calls are told when it has. */
-static void condemn(struct guest *g, struct guest_call *c, const struct err *err) {
+static void guest_condemn(struct guest *g, struct guest_call *c, const struct err *err) {
     if (g->state != GUEST_RUNNING)
         return;
-    /* The isolate is not asked what it used: it may not answer. */
-    int64_t used_ns = isolate_cpu_ns(g->isolate) - c->cpu_from_ns;
-    c->usage.cpu_us = used_ns > 0 ? (uint64_t)used_ns / 1000 : 0;
+    guest_note_cpu(c);
     g->culprit = c->id;
     g->sentence = *err;
     guest_move(g, GUEST_DYING);
-    isolate_kill(g->isolate);
+    pool_isolate_end(g->isolate);
+    (void)uv_timer_start(&c->timer, guest_on_wall, END_MS, 0);
 }
 
 /* No call is left. */
-static void rest(struct guest *g) {
+static void guest_rest(struct guest *g) {
     if (g->state == GUEST_RUNNING && g->warm) {
-        isolate_idle(g->isolate);
+        pool_isolate_idle(g->isolate);
         guest_move(g, GUEST_IDLE);
     } else if (g->state == GUEST_WAITING) {
         pool_cancel(g->ticket);
@@ -178,23 +195,25 @@ static void rest(struct guest *g) {
     }
 }
 
-static void on_wall(uv_timer_t *t) {
+static void guest_on_wall(uv_timer_t *t) {
     struct guest_call *c = t->data;
     struct guest *g = c->guest;
     struct err err;
     (void)err_set(&err, ERR_LIMIT, "time limit of %u ms exceeded", c->wall_ms);
     if (g->state == GUEST_RUNNING) {
-        condemn(g, c, &err);
+        guest_condemn(g, c, &err);
     } else if (g->state == GUEST_DYING) {
-        isolate_kill(g->isolate); /* it said that it would end, and has not */
-    } else {                      /* it was never begun */
-        finish_call(c, &err);
+        if (!g->culprit || g->culprit == c->id)
+            pool_isolate_kill(
+                g->isolate); /* it said that it would end, or was asked to, and has not */
+    } else {                 /* it was never begun */
+        guest_finish_call(c, &err);
         if (!g->calls)
-            rest(g);
+            guest_rest(g);
     }
 }
 
-static struct guest_call *add_call(struct guest *g, const struct guest_request *r) {
+static struct guest_call *guest_add_call(struct guest *g, const struct guest_request *r) {
     struct guest_call *c = xcalloc(1, sizeof(*c));
     c->guest = g;
     c->id = ++g->next_id;
@@ -211,7 +230,7 @@ static struct guest_call *add_call(struct guest *g, const struct guest_request *
     (void)uv_timer_init(g->runner->loop, &c->timer);
     c->timer.data = c;
     uv_update_time(g->runner->loop); /* the loop's clock may be old: the time begins now */
-    (void)uv_timer_start(&c->timer, on_wall, r->wall_ms, 0);
+    (void)uv_timer_start(&c->timer, guest_on_wall, r->wall_ms, 0);
     struct guest_call **at = &g->calls;
     while (*at)
         at = &(*at)->next;
@@ -226,12 +245,12 @@ static struct guest_call *find_call(struct guest *g, uint64_t id) {
     return c;
 }
 
-static bool send_input(struct guest *g, const struct guest_call *c, const void *data, size_t len,
-                       bool last) {
+static bool guest_send_input(struct guest *g, const struct guest_call *c, const void *data,
+                             size_t len, bool last) {
     uint8_t head = last;
-    return isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_INPUT,
-                                                       .id = c->id,
-                                                       .pieces = {{&head, 1}, {data, len}}});
+    return pool_isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_INPUT,
+                                                            .id = c->id,
+                                                            .pieces = {{&head, 1}, {data, len}}});
 }
 
 /* The call has gone to the isolate, and what came of its body follows. */
@@ -241,7 +260,7 @@ static bool call_sent(struct guest *g, struct guest_call *c) {
     buf_finish(&c->body);
     bool ok = c->input.len == 0 && !c->input_whole;
     if (!ok)
-        ok = send_input(g, c, c->input.data, c->input.len, c->input_whole);
+        ok = guest_send_input(g, c, c->input.data, c->input.len, c->input_whole);
     buf_finish(&c->input);
     return ok;
 }
@@ -254,11 +273,11 @@ static bool send_call(struct guest *g, struct guest_call *c) {
     pack_u32(&b, c->limits.binding_calls);
     pack_bytes(&b, c->spec.data, c->spec.len);
     pack_bytes(&b, c->body.data, c->body.len);
-    c->cpu_from_ns = isolate_allow(g->isolate, guest_active_calls(g));
+    c->cpu_from_ns = pool_isolate_allow(g->isolate, guest_active_calls(g));
     return !b.full &&
-           isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
-                                                       .id = c->id,
-                                                       .pieces = {{b.data, b.len}}}) &&
+           pool_isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CALL,
+                                                            .id = c->id,
+                                                            .pieces = {{b.data, b.len}}}) &&
            call_sent(g, c);
 }
 
@@ -276,7 +295,7 @@ static void send_calls(struct guest *g, struct guest_call *c) {
 
 /* --- what the isolate says --- */
 
-static void on_log(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+static void guest_on_log(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     int level = unpack_u8(&u);
@@ -289,7 +308,7 @@ static void on_log(struct guest *g, struct guest_call *c, const struct wire_fram
     if (c->output_seen > 2 * (size_t)c->limits.output_bytes + 65536) {
         struct err err;
         (void)err_set(&err, ERR_LIMIT, "output limit of %u bytes exceeded", c->limits.output_bytes);
-        condemn(g, c, &err);
+        guest_condemn(g, c, &err);
         return;
     }
     if (c->cb.on_log)
@@ -302,7 +321,7 @@ static void protocol_error(struct guest *g, const char *what) {
     end_guest(g, &err);
 }
 
-static void on_response(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+static void guest_on_response(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
     _cleanup_(json) json_t *j = NULL;
     if (json_parse((const char *)f->data, f->len, "head", &j, NULL) < 0 || !json_is_object(j))
         protocol_error(g, "response");
@@ -310,7 +329,7 @@ static void on_response(struct guest *g, struct guest_call *c, const struct wire
         c->cb.on_response(c->ctx, j);
 }
 
-static void on_body(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+static void guest_on_body(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
     size_t len = f->len - 1;
     if (f->len == 0 || len > c->room) {
         protocol_error(g, "body");
@@ -323,7 +342,8 @@ static void on_body(struct guest *g, struct guest_call *c, const struct wire_fra
         guest_call_passed(c, len);
 }
 
-static void on_taken_input(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+static void guest_on_taken_input(struct guest *g, struct guest_call *c,
+                                 const struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     uint32_t bytes = unpack_u32(&u);
@@ -339,37 +359,62 @@ static void on_taken_input(struct guest *g, struct guest_call *c, const struct w
         c->cb.on_room(c->ctx);
 }
 
-static void on_call_done(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+static bool guest_read_usage(struct guest_call *c, const struct wire_frame *f) {
     struct unpack u;
+    struct guest_usage used = c->usage;
     unpack_init(&u, f->data, f->len);
-    c->usage.cpu_us = unpack_u64(&u);
-    c->usage.peak_memory_bytes = unpack_u64(&u);
-    c->usage.binding_calls = unpack_u32(&u);
-    c->usage.output_bytes = unpack_u64(&u);
-    c->usage.output_dropped_bytes = unpack_u64(&u);
-    if (!unpack_ok(&u)) {
+    used.cpu_us = unpack_u64(&u);
+    used.peak_memory_bytes = unpack_u64(&u);
+    used.binding_calls = unpack_u32(&u);
+    used.output_bytes = unpack_u64(&u);
+    used.output_dropped_bytes = unpack_u64(&u);
+    if (unpack_ok(&u))
+        c->usage = used;
+    return unpack_ok(&u);
+}
+
+static void guest_leave(struct guest_call *c);
+
+static void guest_on_used(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+    if (guest_read_usage(c, f))
+        guest_leave(c);
+    else
+        protocol_error(g, "use of a call");
+}
+
+static void guest_on_call_done(struct guest *g, struct guest_call *c, const struct wire_frame *f) {
+    if (!guest_read_usage(c, f)) {
         protocol_error(g, "end of a call");
         return;
     }
-    finish_call(c, NULL);
+    guest_finish_call(c, NULL);
     if (g->domain && g->state == GUEST_RUNNING) {
         struct pool_isolate *i = steal_ptr(&g->isolate);
-        isolate_rest(i);
+        pool_isolate_rest(i);
     }
     if (!g->calls)
-        rest(g);
+        guest_rest(g);
 }
 
-static void on_frame(void *ctx, struct wire_frame *f) {
+static void guest_on_frame(void *ctx, struct wire_frame *f) {
     struct guest *g = ctx;
-    if (f->type == ISOLATE_ENDING && g->state == GUEST_RUNNING)
-        guest_move(g, GUEST_DYING);
+    if (f->type == ISOLATE_ENDING) {
+        g->told_ending = true;
+        if (g->state == GUEST_RUNNING)
+            guest_move(g, GUEST_DYING);
+    }
     struct guest_call *c = find_call(g, f->id);
-    if (!c || g->sentence.code)
+    if (c && c->leaves && f->type == ISOLATE_USED) {
+        guest_on_used(g, c, f);
+        return;
+    }
+    if (c && g->sentence.code && f->type == ISOLATE_DONE)
+        (void)guest_read_usage(c, f); /* that is what it was asked for */
+    if (!c || g->sentence.code || f->type == ISOLATE_USED)
         return;
     switch (f->type) {
     case ISOLATE_LOG:
-        on_log(g, c, f);
+        guest_on_log(g, c, f);
         break;
     case ISOLATE_RESULT:
         if (f->len > 0 && !json_is_valid((const char *)f->data, f->len))
@@ -378,13 +423,13 @@ static void on_frame(void *ctx, struct wire_frame *f) {
             c->cb.on_result(c->ctx, (const char *)f->data, f->len);
         break;
     case ISOLATE_RESPONSE:
-        on_response(g, c, f);
+        guest_on_response(g, c, f);
         break;
     case ISOLATE_BODY:
-        on_body(g, c, f);
+        guest_on_body(g, c, f);
         break;
     case ISOLATE_TAKEN:
-        on_taken_input(g, c, f);
+        guest_on_taken_input(g, c, f);
         break;
     case ISOLATE_ERROR: {
         _cleanup_(json) json_t *j = NULL;
@@ -395,7 +440,7 @@ static void on_frame(void *ctx, struct wire_frame *f) {
         break;
     }
     case ISOLATE_DONE:
-        on_call_done(g, c, f);
+        guest_on_call_done(g, c, f);
         break;
     default:
         break;
@@ -403,7 +448,8 @@ static void on_frame(void *ctx, struct wire_frame *f) {
 }
 
 /* Why an isolate ended that nobody ended, in words. */
-static void explain_end(const struct guest *g, const struct isolate_end *end, struct err *err) {
+static void explain_end(const struct guest *g, const struct pool_isolate_end *end,
+                        struct err *err) {
     int st = end->wait_status;
     if (!end->known)
         (void)err_set(err, ERR_UNAVAILABLE, "the isolates' process ended; run it again");
@@ -427,15 +473,18 @@ static void explain_end(const struct guest *g, const struct isolate_end *end, st
                       WEXITSTATUS(st));
 }
 
-static void on_isolate_end(void *ctx, const struct isolate_end *end) {
+static void guest_on_isolate_end(void *ctx, const struct pool_isolate_end *end) {
     struct guest *g = ctx;
     struct err err;
     struct guest_call *c = g->culprit ? find_call(g, g->culprit) : NULL;
-    if (c) /* it could not say itself */
-        c->usage.peak_memory_bytes = end->own_rss_kib * 1024;
+    for (struct guest_call *x = g->calls; x; x = x->next)
+        if (x->usage.peak_memory_bytes == 0) /* it could not say itself: at most this */
+            x->usage.peak_memory_bytes = end->own_kib * 1024;
     if (c && g->sentence.code)
-        finish_call(c, &g->sentence);
-    if (g->culprit)
+        guest_finish_call(c, &g->sentence);
+    /* An isolate that ends at a limit says of each call that it has begun what becomes of it, and
+     * whose fault it was. What is left now had not begun: it is to blame for nothing. */
+    if (g->culprit || g->told_ending)
         (void)err_set(&err, ERR_UNAVAILABLE,
                       "the isolate was ended because another call on it exceeded its limits; try "
                       "again");
@@ -462,7 +511,7 @@ static void release_parts(struct guest *g) {
     if (g->isolate) {
         struct pool_isolate *i = g->isolate;
         g->isolate = NULL;
-        isolate_release(i);
+        pool_isolate_release(i);
     }
 }
 
@@ -475,7 +524,7 @@ static void drop_env(struct guest *g) {
     buf_finish(&g->env_rest);
 }
 
-static void on_guest_over(void *ctx) {
+static void guest_on_over(void *ctx) {
     struct guest *g = ctx;
     if (g->on_end)
         g->on_end(g->end_ctx);
@@ -492,22 +541,22 @@ static void end_guest(struct guest *g, const struct err *err) {
     guest_move(g, GUEST_ENDED);
     release_parts(g);
     while (g->calls)
-        finish_call(g->calls, err);
-    later_post(&g->runner->later, &g->over, on_guest_over, g);
+        guest_finish_call(g->calls, err);
+    later_post(&g->runner->later, &g->over, guest_on_over, g);
 }
 
-static int64_t since(const struct guest_call *c) {
+static int64_t guest_since(const struct guest_call *c) {
     return (clock_mono_ns() - c->start_ns) / 1000;
 }
 
-static void on_compiled(void *ctx, struct program *program, const char *error_json,
-                        const struct err *err) {
+static void guest_on_compiled(void *ctx, struct program *program, const char *error_json,
+                              const struct err *err) {
     struct guest *g = ctx;
     g->compile = NULL;
     if (program) {
         g->program = program;
         if (g->calls)
-            g->calls->usage.compiled_us = since(g->calls);
+            g->calls->usage.compiled_us = guest_since(g->calls);
         check_prepared(g);
         return;
     }
@@ -522,7 +571,7 @@ static void on_compiled(void *ctx, struct program *program, const char *error_js
     end_guest(g, err);
 }
 
-static void on_granted(void *ctx, int fd, const struct err *err) {
+static void guest_on_granted(void *ctx, int fd, const struct err *err) {
     struct binding *b = ctx;
     struct guest *g = b->guest;
     b->op = NULL;
@@ -533,28 +582,28 @@ static void on_granted(void *ctx, int fd, const struct err *err) {
     b->fd = fd;
     g->granting--;
     if (g->calls)
-        g->calls->usage.granted_us = since(g->calls);
+        g->calls->usage.granted_us = guest_since(g->calls);
     check_prepared(g);
 }
 
 static void start_running(struct guest *g);
 
-static void own(struct guest *g, struct pool_isolate *isolate) {
-    static const struct isolate_callbacks callbacks = {.on_frame = on_frame,
-                                                       .on_end = on_isolate_end};
+static void guest_own(struct guest *g, struct pool_isolate *isolate) {
+    static const struct pool_isolate_callbacks callbacks = {.on_frame = guest_on_frame,
+                                                            .on_end = guest_on_isolate_end};
     g->isolate = isolate;
-    isolate_watch(isolate, &callbacks, g);
+    pool_isolate_watch(isolate, &callbacks, g);
     if (g->calls)
-        g->calls->usage.taken_us = since(g->calls);
+        g->calls->usage.taken_us = guest_since(g->calls);
     start_running(g);
 }
 
-static void on_taken(void *ctx, struct pool_isolate *isolate, const struct err *err) {
+static void guest_on_taken(void *ctx, struct pool_isolate *isolate, const struct err *err) {
     struct guest *g = ctx;
     g->ticket = NULL;
     if (!isolate && g->state == GUEST_WAITING) {
         while (g->calls)
-            finish_call(g->calls, err);
+            guest_finish_call(g->calls, err);
         guest_move(g, GUEST_IDLE);
     } else if (!isolate) {
         end_guest(g, err);
@@ -562,7 +611,7 @@ static void on_taken(void *ctx, struct pool_isolate *isolate, const struct err *
         guest_move(g, GUEST_RUNNING);
         send_calls(g, g->calls);
     } else {
-        own(g, isolate);
+        guest_own(g, isolate);
     }
 }
 
@@ -618,11 +667,11 @@ static void start_running(struct guest *g) {
                            .fds = fds,
                            .nfds = g->nbindings};
     guest_move(g, GUEST_RUNNING);
-    int64_t cpu_from_ns = isolate_allow(g->isolate, 1);
+    int64_t cpu_from_ns = pool_isolate_allow(g->isolate, 1);
     if (first)
         first->cpu_from_ns = cpu_from_ns;
     bool fits = !tail.full && !g->env.full && !g->env_rest.full && spec_len <= ISOLATE_FRAME_MAX;
-    bool sent = fits && isolate_send(g->isolate, &out);
+    bool sent = fits && pool_isolate_send(g->isolate, &out);
     for (size_t i = 0; i < g->nbindings; i++)
         fd_close(&g->bindings[i].fd);
     program_unref(g->program);
@@ -644,13 +693,14 @@ static void check_prepared(struct guest *g) {
     if (g->state != GUEST_PREPARING || !g->program || g->granting > 0)
         return;
     struct pool *pool = g->domain ? runner_reset_pool(g->runner) : g->runner->pool;
-    struct pool_want want = {.owner = g->owner, .domain = g->domain, .taken = on_taken, .ctx = g};
+    struct pool_want want = {
+        .owner = g->owner, .domain = g->domain, .taken = guest_on_taken, .ctx = g};
     struct pool_isolate *isolate;
     struct err err;
     if (pool_take(pool, &want, &isolate, &g->ticket, &err) < 0)
         end_guest(g, &err);
     else if (isolate)
-        own(g, isolate);
+        guest_own(g, isolate);
 }
 
 /* The largest text, if it is worth it. */
@@ -720,7 +770,7 @@ static int start_bindings(struct guest *g, const struct env *env, struct err *er
         if (b->fd >= 0)
             continue;
         g->granting++;
-        b->op = facets_grant(g->runner->facets, &ref, &grant, on_granted, b, err);
+        b->op = facets_grant(g->runner->facets, &ref, &grant, guest_on_granted, b, err);
         if (!b->op)
             return -(int)err->code;
         b->life = facet_op_life(b->op);
@@ -729,7 +779,7 @@ static int start_bindings(struct guest *g, const struct env *env, struct err *er
     return 0;
 }
 
-static void keep(struct guest_call *c, const struct guest_request *r) {
+static void guest_keep(struct guest_call *c, const struct guest_request *r) {
     if (r->own_spec) {
         buf_finish(&c->spec);
         c->spec = *r->own_spec;
@@ -740,8 +790,8 @@ static void keep(struct guest_call *c, const struct guest_request *r) {
     (void)buf_add(&c->body, r->body, r->body_len);
 }
 
-static struct guest *create(struct runner *r, const struct guest_spec *spec,
-                            void (*on_end)(void *ctx), void *ctx) {
+static struct guest *guest_create(struct runner *r, const struct guest_spec *spec,
+                                  void (*on_end)(void *ctx), void *ctx) {
     struct guest *g = xcalloc(1, sizeof(*g));
     g->runner = r;
     g->warm = spec->warm;
@@ -758,11 +808,11 @@ static struct guest *create(struct runner *r, const struct guest_spec *spec,
 struct guest *guest_await(struct runner *r, const struct guest_spec *spec,
                           const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
                           struct guest_call **ret_call) {
-    struct guest *g =
-        create(r, &(struct guest_spec){.owner = spec->owner, .label = spec->label, .warm = true},
-               on_end, ctx);
-    *ret_call = add_call(g, first);
-    keep(*ret_call, first);
+    struct guest *g = guest_create(
+        r, &(struct guest_spec){.owner = spec->owner, .label = spec->label, .warm = true}, on_end,
+        ctx);
+    *ret_call = guest_add_call(g, first);
+    guest_keep(*ret_call, first);
     return g;
 }
 
@@ -782,11 +832,11 @@ void guest_load(struct guest *g, const struct guest_spec *spec) {
                                                              .hash = spec->source_hash,
                                                              .source_len = spec->source_len,
                                                              .owner = g->owner,
-                                                             .done = on_compiled,
+                                                             .done = guest_on_compiled,
                                                              .ctx = g},
                                   &g->program);
     if (g->program && g->calls)
-        g->calls->usage.compiled_us = since(g->calls);
+        g->calls->usage.compiled_us = guest_since(g->calls);
     struct err err;
     if (start_bindings(g, spec->env, &err) < 0) {
         end_guest(g, &err);
@@ -803,9 +853,9 @@ void guest_refuse(struct guest *g, const struct err *err) {
 struct guest *guest_start(struct runner *r, const struct guest_spec *spec,
                           const struct guest_request *first, void (*on_end)(void *ctx), void *ctx,
                           struct guest_call **ret_call) {
-    struct guest *g = create(r, spec, on_end, ctx);
-    *ret_call = add_call(g, first);
-    keep(*ret_call, first);
+    struct guest *g = guest_create(r, spec, on_end, ctx);
+    *ret_call = guest_add_call(g, first);
+    guest_keep(*ret_call, first);
     guest_load(g, spec);
     return g;
 }
@@ -815,13 +865,13 @@ bool guest_takes_calls(const struct guest *g) {
 }
 
 struct guest_call *guest_call(struct guest *g, const struct guest_request *request) {
-    struct guest_call *c = add_call(g, request);
+    struct guest_call *c = guest_add_call(g, request);
     struct err err;
-    keep(c, request);
+    guest_keep(c, request);
     if (g->state == GUEST_IDLE) {
-        struct pool_want want = {.owner = g->owner, .taken = on_taken, .ctx = g};
-        if (isolate_work(g->isolate, &want, &g->ticket, &err) < 0) {
-            finish_call(c, &err);
+        struct pool_want want = {.owner = g->owner, .taken = guest_on_taken, .ctx = g};
+        if (pool_isolate_work(g->isolate, &want, &g->ticket, &err) < 0) {
+            guest_finish_call(c, &err);
             return c;
         }
         guest_move(g, g->ticket ? GUEST_WAITING : GUEST_RUNNING);
@@ -830,12 +880,12 @@ struct guest_call *guest_call(struct guest *g, const struct guest_request *reque
         send_calls(g, c);
     } else if (!guest_takes_calls(g)) {
         (void)err_set(&err, ERR_UNAVAILABLE, "the isolate does not take calls any more");
-        finish_call(c, &err);
+        guest_finish_call(c, &err);
     }
     return c;
 }
 
-static void on_nobody(void *ctx, const struct guest_usage *usage, const struct err *err) {
+static void guest_on_nobody(void *ctx, const struct guest_usage *usage, const struct err *err) {
     (void)ctx;
     (void)usage;
     (void)err;
@@ -843,16 +893,40 @@ static void on_nobody(void *ctx, const struct guest_usage *usage, const struct e
 
 /* Nobody waits for the call any more, but a warm isolate goes on with it, within its time: what the
  * worker keeps in memory is not lost because a client has left. */
-static void abandon(struct guest *g, const struct guest_call *c) {
+static void guest_abandon(struct guest *g, const struct guest_call *c) {
     int64_t left_ms = c->wall_ms - (clock_mono_ns() - c->start_ns) / 1000000;
     struct guest_call *ghost =
-        add_call(g, &(struct guest_request){.wall_ms = (uint32_t)MAX(left_ms, 1),
-                                            .callbacks = {.on_done = on_nobody}});
+        guest_add_call(g, &(struct guest_request){.wall_ms = (uint32_t)MAX(left_ms, 1),
+                                                  .callbacks = {.on_done = guest_on_nobody}});
     ghost->id = c->id;
     ghost->room = c->room;
     ghost->unread = c->unread;
+    ghost->cpu_from_ns = c->cpu_from_ns;
     ghost->sent = true;
-    (void)isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CANCEL, .id = c->id});
+}
+
+static void guest_leave(struct guest_call *c) {
+    struct guest *g = c->guest;
+    if (g->state == GUEST_RUNNING)
+        guest_abandon(g, c);
+    guest_finish_call(c, &guest_cancelled);
+    if (!g->calls)
+        guest_rest(g);
+}
+
+static void guest_on_left(uv_timer_t *t) {
+    guest_leave(t->data);
+}
+
+/* What a call has used goes into its record, also when nobody waits for its end. A program that
+ * computes reads no frame, so it gets a signal too. */
+static void guest_leave_soon(struct guest *g, struct guest_call *c) {
+    c->leaves = true;
+    c->cb = (struct guest_callbacks){.on_done = c->cb.on_done};
+    guest_note_cpu(c);
+    (void)pool_isolate_send(g->isolate, &(struct wire_out){.type = ISOLATE_CANCEL, .id = c->id});
+    pool_isolate_ask(g->isolate);
+    (void)uv_timer_start(&c->timer, guest_on_left, END_MS, 0);
 }
 
 void guest_call_passed(struct guest_call *c, size_t bytes) {
@@ -864,7 +938,7 @@ void guest_call_passed(struct guest_call *c, size_t bytes) {
     pack_u32(&b, (uint32_t)c->passed);
     c->room += c->passed;
     c->passed = 0;
-    (void)isolate_send(
+    (void)pool_isolate_send(
         c->guest->isolate,
         &(struct wire_out){.type = ISOLATE_ROOM, .id = c->id, .pieces = {{b.data, b.len}}});
 }
@@ -877,7 +951,7 @@ bool guest_call_input(struct guest_call *c, const void *data, size_t len, bool l
         (void)buf_add(&c->input, data, len);
         c->input_whole = last;
     } else if (c->guest->state == GUEST_RUNNING) {
-        (void)send_input(c->guest, c, data, len, last);
+        (void)guest_send_input(c->guest, c, data, len, last);
     }
     c->input_full = c->unread >= ISOLATE_BODY_WINDOW;
     return !c->input_full;
@@ -885,15 +959,20 @@ bool guest_call_input(struct guest_call *c, const void *data, size_t len, bool l
 
 void guest_call_cancel(struct guest_call *c) {
     struct guest *g = c->guest;
-    struct err err;
-    if (c->over.queue)
-        return; /* it is over already */
-    (void)err_set(&err, ERR_CANCELLED, "the call was cancelled");
-    if (g->warm && g->state == GUEST_RUNNING)
-        abandon(g, c);
-    finish_call(c, &err);
+    if (c->over.queue || c->leaves)
+        return; /* it is over already, or as good as that */
+    if (g->state == GUEST_RUNNING && c->sent) {
+        if (g->warm)
+            guest_leave_soon(g, c);
+        else
+            guest_condemn(g, c, &guest_cancelled);
+        return;
+    }
+    if (g->state == GUEST_DYING && g->culprit == c->id)
+        pool_isolate_kill(g->isolate); /* it was asked to end, and its time goes with the call */
+    guest_finish_call(c, &guest_cancelled);
     if (!g->calls)
-        rest(g);
+        guest_rest(g);
 }
 
 size_t guest_active_calls(const struct guest *g) {

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
-#include "front/share.h"
+#include "front/common/share.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
 
@@ -29,6 +29,7 @@ enum {
     SETTLED_FORKS = 100, /* of the first zygote, before the scout goes... */
     SETTLED_MS = 3000,   /* ...or so long without a run */
     ALLOW_AFTER_NS = 500000000,
+    PAGE_BYTES = 4096,
 };
 
 enum zygote_state {
@@ -93,7 +94,7 @@ struct pool_isolate {
     uint32_t number;
     pid_t pid;
     int pidfd;
-    struct isolate_callbacks callbacks;
+    struct pool_isolate_callbacks callbacks;
     void *ctx;
     char owner[ID_SIZE]; /* whose work it does */
     char *domain;        /* whom it served, in a pool that resets */
@@ -101,8 +102,8 @@ struct pool_isolate {
     /* Its end is known whole when both have come. */
     bool hung_up; /* its channel ended */
     bool exited;  /* the zygote reported it */
-    struct isolate_end end;
-    /* What it may use of the processor: see isolate_allow(). */
+    struct pool_isolate_end end;
+    /* What it may use of the processor: see pool_isolate_allow(). */
     int64_t allowed_from_ns;
     bool used; /* it has had a call */
     size_t allowed_calls;
@@ -142,7 +143,7 @@ struct pool {
 };
 
 static void check_retired(struct pool_zygote *z);
-static void go_on(struct pool *p);
+static void pool_go_on(struct pool *p);
 
 /* --- isolates --- */
 
@@ -166,7 +167,8 @@ static void unlink_ready(struct pool *p, struct pool_isolate *i) {
 }
 
 /* The lists and numbers that go with a state. */
-static void account(struct pool *p, struct pool_isolate *i, enum pooled_state state, bool enters) {
+static void pool_account(struct pool *p, struct pool_isolate *i, enum pooled_state state,
+                         bool enters) {
     size_t one = enters ? 1 : SIZE_MAX;
     if (state == POOLED_READY) {
         p->stats.ready += one;
@@ -185,8 +187,8 @@ static void pooled_move(struct pool_isolate *i, enum pooled_state to) {
     i->state = (enum pooled_state)sm_next(&pooled_sm, from, to);
     if (i->state != to)
         return;
-    account(p, i, from, false);
-    account(p, i, to, true);
+    pool_account(p, i, from, false);
+    pool_account(p, i, to, true);
 }
 
 static bool is_owned(const struct pool_isolate *i) {
@@ -203,7 +205,7 @@ static void kill_isolate(struct pool_isolate *i) {
 }
 
 /* One that nobody owns is done with. */
-static void drop(struct pool_isolate *i) {
+static void pool_drop(struct pool_isolate *i) {
     if (!is_owned(i) && i->state != POOLED_DROPPED)
         pooled_move(i, POOLED_DROPPED);
     kill_isolate(i);
@@ -234,30 +236,30 @@ static void check_end(struct pool_isolate *i) {
     }
 }
 
-static void on_frame(void *ctx, struct wire_frame *f) {
+static void pool_on_frame(void *ctx, struct wire_frame *f) {
     struct pool_isolate *i = ctx;
     if (i->state == POOLED_RESETTING && f->type == ISOLATE_RESET_READY) {
         pooled_move(i, POOLED_PRISTINE);
-        go_on(i->zygote->pool);
+        pool_go_on(i->zygote->pool);
     } else if ((i->state == POOLED_WORKING || i->state == POOLED_IDLE) && i->callbacks.on_frame) {
         i->callbacks.on_frame(i->ctx, f);
     }
 }
 
-static void on_hang_up(void *ctx, const struct err *err) {
+static void pool_on_hang_up(void *ctx, const struct err *err) {
     struct pool_isolate *i = ctx;
     if (err->code == ERR_PROTOCOL)
         log_warn("isolate.protocol", "isolate", (int64_t)i->number, "error", err->message);
     struct pool *p = i->zygote->pool;
     i->hung_up = true;
-    drop(i);
+    pool_drop(i);
     check_end(i);
-    go_on(p);
+    pool_go_on(p);
 }
 
 /* --- at work --- */
 
-static void begin_work(struct pool *p, struct pool_isolate *i) {
+static void pool_begin_work(struct pool *p, struct pool_isolate *i) {
     pooled_move(i, POOLED_WORKING);
     p->busy_ms = clock_mono_ms();
 }
@@ -268,19 +270,19 @@ static bool has_place(const struct pool *p, const char *owner) {
            shares_held(&p->working, owner) < share_of(owner, p->opt.max);
 }
 
-static struct pool_isolate *hand_out(struct pool *p, struct pool_isolate *i, const char *owner,
-                                     const char *domain) {
+static struct pool_isolate *pool_hand_out(struct pool *p, struct pool_isolate *i, const char *owner,
+                                          const char *domain) {
     p->stats.reused += is_resting(i);
     if (domain && !i->domain)
         i->domain = xstrdup(domain);
     (void)snprintf(i->owner, sizeof(i->owner), "%s", owner);
-    begin_work(p, i);
+    pool_begin_work(p, i);
     return i;
 }
 
 /* One that served the domain before and is as new, else one that served nobody. A process never
  * crosses domains. */
-static struct pool_isolate *choose(const struct pool *p, const char *domain) {
+static struct pool_isolate *pool_choose(const struct pool *p, const char *domain) {
     for (const struct pool_zygote *z = domain ? p->zygotes : NULL; z; z = z->next)
         for (struct pool_isolate *i = z->isolates; i; i = i->next)
             if (i->state == POOLED_PRISTINE && z->state == ZYGOTE_SERVING &&
@@ -291,7 +293,7 @@ static struct pool_isolate *choose(const struct pool *p, const char *domain) {
 
 /* --- those who wait --- */
 
-static void free_ticket(struct pool_ticket *t) {
+static void pool_free_ticket(struct pool_ticket *t) {
     struct pool *p = t->pool;
     struct pool_ticket **at = &p->waiting;
     while (*at != t)
@@ -304,11 +306,11 @@ static void free_ticket(struct pool_ticket *t) {
     free(t);
 }
 
-static void refuse(struct pool_ticket *t, const struct err *err) {
+static void pool_refuse(struct pool_ticket *t, const struct err *err) {
     pool_taken taken = t->taken;
     void *ctx = t->ctx;
     t->pool->stats.refused++;
-    free_ticket(t);
+    pool_free_ticket(t);
     taken(ctx, NULL, err);
 }
 
@@ -323,7 +325,7 @@ static struct pool_ticket *next_served(const struct pool *p) {
     size_t least = SIZE_MAX;
     for (struct pool_ticket *t = p->waiting; t && least > 0; t = t->next) {
         size_t held = shares_held(&p->working, t->owner);
-        if (held < least && has_place(p, t->owner) && (t->own || choose(p, t->domain))) {
+        if (held < least && has_place(p, t->owner) && (t->own || pool_choose(p, t->domain))) {
             best = t;
             least = held;
         }
@@ -337,7 +339,7 @@ static void serve_waiting(struct pool *p) {
         struct pool_ticket *next = t->next;
         if (t->refused) {
             (void)too_many(p, &err);
-            refuse(t, &err);
+            pool_refuse(t, &err);
             next = p->waiting;
         }
         t = next;
@@ -346,12 +348,12 @@ static void serve_waiting(struct pool *p) {
     while (!p->stopping && (t = next_served(p))) {
         struct pool_isolate *i = t->own;
         if (i)
-            begin_work(p, i);
+            pool_begin_work(p, i);
         else
-            i = hand_out(p, choose(p, t->domain), t->owner, t->domain);
+            i = pool_hand_out(p, pool_choose(p, t->domain), t->owner, t->domain);
         pool_taken taken = t->taken;
         void *ctx = t->ctx;
-        free_ticket(t);
+        pool_free_ticket(t);
         taken(ctx, i, NULL);
     }
 }
@@ -367,12 +369,12 @@ static bool make_way(struct pool *p, const char *owner) {
             last = t;
     if (last)
         last->refused = true;
-    go_on(p);
+    pool_go_on(p);
     return last != NULL;
 }
 
-static int wait_for(struct pool *p, const struct pool_want *want, struct pool_isolate *own,
-                    struct pool_ticket **ret_ticket, struct err *err) {
+static int pool_wait_for(struct pool *p, const struct pool_want *want, struct pool_isolate *own,
+                         struct pool_ticket **ret_ticket, struct err *err) {
     if (p->stats.waiting >= p->opt.max_waiting && !make_way(p, want->owner)) {
         p->stats.refused++;
         return too_many(p, err);
@@ -391,7 +393,7 @@ static int wait_for(struct pool *p, const struct pool_want *want, struct pool_is
     *at = t;
     p->stats.waiting++;
     shares_add(&p->queued, t->owner);
-    go_on(p);
+    pool_go_on(p);
     *ret_ticket = t;
     return 0;
 }
@@ -400,63 +402,65 @@ int pool_take(struct pool *p, const struct pool_want *want, struct pool_isolate 
               struct pool_ticket **ret_ticket, struct err *err) {
     /* When others are about to be served, they were first. */
     bool behind = p->waiting && p->later.queue;
-    struct pool_isolate *i = !behind && has_place(p, want->owner) ? choose(p, want->domain) : NULL;
+    struct pool_isolate *i =
+        !behind && has_place(p, want->owner) ? pool_choose(p, want->domain) : NULL;
     *ret_isolate = NULL;
     *ret_ticket = NULL;
     if (!i)
-        return wait_for(p, want, NULL, ret_ticket, err);
-    *ret_isolate = hand_out(p, i, want->owner, want->domain);
-    go_on(p); /* the work first: a fork takes the processor from it */
+        return pool_wait_for(p, want, NULL, ret_ticket, err);
+    *ret_isolate = pool_hand_out(p, i, want->owner, want->domain);
+    pool_go_on(p); /* the work first: a fork takes the processor from it */
     return 0;
 }
 
-void isolate_idle(struct pool_isolate *i) {
+void pool_isolate_idle(struct pool_isolate *i) {
     struct pool *p = i->zygote->pool;
     if (i->state != POOLED_WORKING)
         return;
     pooled_move(i, POOLED_IDLE);
-    go_on(p);
+    pool_go_on(p);
 }
 
-int isolate_work(struct pool_isolate *i, const struct pool_want *want,
-                 struct pool_ticket **ret_ticket, struct err *err) {
+int pool_isolate_work(struct pool_isolate *i, const struct pool_want *want,
+                      struct pool_ticket **ret_ticket, struct err *err) {
     struct pool *p = i->zygote->pool;
     bool behind = p->waiting && p->later.queue;
     *ret_ticket = NULL;
     if (behind || !has_place(p, want->owner))
-        return wait_for(p, want, i, ret_ticket, err);
-    begin_work(p, i);
+        return pool_wait_for(p, want, i, ret_ticket, err);
+    pool_begin_work(p, i);
     return 0;
 }
 
 void pool_cancel(struct pool_ticket *t) {
     if (t)
-        free_ticket(t);
+        pool_free_ticket(t);
 }
 
 /* --- what owners do with theirs --- */
 
-void isolate_watch(struct pool_isolate *i, const struct isolate_callbacks *callbacks, void *ctx) {
+void pool_isolate_watch(struct pool_isolate *i, const struct pool_isolate_callbacks *callbacks,
+                        void *ctx) {
     i->callbacks = *callbacks;
     i->ctx = ctx;
 }
 
-bool isolate_send(struct pool_isolate *i, const struct wire_out *out) {
+bool pool_isolate_send(struct pool_isolate *i, const struct wire_out *out) {
     return channel_send(i->channel, out);
 }
 
-int64_t isolate_cpu_ns(const struct pool_isolate *i) {
+int64_t pool_isolate_cpu_ns(const struct pool_isolate *i) {
     return i->exited ? 0 : clock_process_ns(i->pid);
 }
 
 /* The zygote is not asked for every call: only when enough was used that a call could miss it. */
-int64_t isolate_allow(struct pool_isolate *i, size_t calls) {
+int64_t pool_isolate_allow(struct pool_isolate *i, size_t calls) {
     struct channel *channel = i->zygote->keeper ? keeper_channel(i->zygote->keeper) : NULL;
     if (!i->used && calls == 1) {
         i->used = true; /* a new one may take a call as it is: nothing is asked and told */
         return 0;
     }
-    int64_t now = isolate_cpu_ns(i);
+    int64_t now = pool_isolate_cpu_ns(i);
     if (!channel || (now - i->allowed_from_ns < ALLOW_AFTER_NS && calls <= i->allowed_calls))
         return now;
     i->allowed_from_ns = now;
@@ -470,32 +474,42 @@ int64_t isolate_allow(struct pool_isolate *i, size_t calls) {
     return now;
 }
 
-void isolate_kill(struct pool_isolate *i) {
+void pool_isolate_end(struct pool_isolate *i) {
+    if (!i->exited)
+        (void)syscall(SYS_pidfd_send_signal, i->pidfd, SIGTERM, NULL, 0);
+}
+
+void pool_isolate_ask(struct pool_isolate *i) {
+    if (!i->exited)
+        (void)syscall(SYS_pidfd_send_signal, i->pidfd, SIGUSR2, NULL, 0);
+}
+
+void pool_isolate_kill(struct pool_isolate *i) {
     kill_isolate(i);
 }
 
-void isolate_release(struct pool_isolate *i) {
+void pool_isolate_release(struct pool_isolate *i) {
     if (!i || !is_owned(i))
         return;
     pooled_move(i, POOLED_DROPPED);
-    go_on(i->zygote->pool);
+    pool_go_on(i->zygote->pool);
     kill_isolate(i);
     channel_close(i->channel);
     i->channel = NULL;
     maybe_free(i);
 }
 
-void isolate_rest(struct pool_isolate *i) {
+void pool_isolate_rest(struct pool_isolate *i) {
     struct pool *p = i->zygote->pool;
     if (!p->opt.reset || i->hung_up || i->exited || i->zygote->state != ZYGOTE_SERVING ||
         p->stopping || i->state != POOLED_WORKING || p->stats.resting >= p->opt.max) {
-        isolate_release(i);
+        pool_isolate_release(i);
         return;
     }
     pooled_move(i, POOLED_RESETTING);
-    i->callbacks = (struct isolate_callbacks){0};
+    i->callbacks = (struct pool_isolate_callbacks){0};
     i->rest_ms = clock_mono_ms();
-    go_on(p);
+    pool_go_on(p);
 }
 
 /* Ends those that nobody came back for, and those that do not get ready again. */
@@ -505,7 +519,7 @@ static void end_resting(struct pool *p) {
         for (struct pool_isolate *i = z->isolates; i; i = i->next)
             if (is_resting(i) &&
                 now - i->rest_ms > (i->state == POOLED_PRISTINE ? REST_MS : RESET_WAIT_MS))
-                drop(i);
+                pool_drop(i);
 }
 
 /* --- zygotes --- */
@@ -524,29 +538,29 @@ static void zygote_lost(struct pool_zygote *z) {
     while (i) {
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): what is freed is out of the list before
         i->exited = i->hung_up = true;
-        drop(i);
+        pool_drop(i);
         bool known = i->state == POOLED_OVER;
         check_end(i);
         i = known ? i->next : z->isolates;
     }
 }
 
-static void on_quiet_closed(uv_handle_t *h) {
+static void pool_on_quiet_closed(uv_handle_t *h) {
     struct pool *p = h->data;
     while (p->waiting)
-        free_ticket(p->waiting);
+        pool_free_ticket(p->waiting);
     shares_finish(&p->working);
     shares_finish(&p->queued);
     free(p->features);
     free(p);
 }
 
-static void on_timer_closed(uv_handle_t *h) {
+static void pool_on_timer_closed(uv_handle_t *h) {
     struct pool *p = h->data;
-    uv_close((uv_handle_t *)&p->quiet, on_quiet_closed);
+    uv_close((uv_handle_t *)&p->quiet, pool_on_quiet_closed);
 }
 
-static void on_zygote_stopped(void *ctx) {
+static void pool_on_zygote_stopped(void *ctx) {
     struct pool_zygote *z = ctx;
     struct pool *p = z->pool;
     zygote_lost(z);
@@ -564,14 +578,14 @@ static void on_zygote_stopped(void *ctx) {
         void (*cb)(void *) = p->on_stopped;
         p->on_stopped = NULL;
         later_cancel(&p->later);
-        uv_close((uv_handle_t *)&p->timer, on_timer_closed);
+        uv_close((uv_handle_t *)&p->timer, pool_on_timer_closed);
         cb(p->stopped_ctx);
     }
 }
 
 static void zygote_leave(struct pool_zygote *z) {
     zygote_move(z, ZYGOTE_LEAVING);
-    keeper_stop(steal_ptr(&z->keeper), on_zygote_stopped, z);
+    keeper_stop(steal_ptr(&z->keeper), pool_on_zygote_stopped, z);
 }
 
 static void check_retired(struct pool_zygote *z) {
@@ -585,10 +599,10 @@ static void end_outdated(struct pool *p) {
     while (i && i->zygote->state != ZYGOTE_RETIRED)
         i = i->next_ready;
     if (i)
-        drop(i);
+        pool_drop(i);
 }
 
-static void on_ready(struct pool_zygote *z, struct wire_frame *f) {
+static void pool_on_ready(struct pool_zygote *z, struct wire_frame *f) {
     struct pool *p = z->pool;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
@@ -613,37 +627,41 @@ static void on_ready(struct pool_zygote *z, struct wire_frame *f) {
     struct err err;
     struct channel_options o = {.max_frame_bytes = ISOLATE_FRAME_MAX,
                                 .max_queue_bytes = QUEUE_BYTES,
-                                .on_frame = on_frame,
-                                .on_end = on_hang_up,
+                                .on_frame = pool_on_frame,
+                                .on_end = pool_on_hang_up,
                                 .ctx = i};
     if (channel_create(p->opt.zygote.loop, steal_fd(&channel), &o, &i->channel, &err) < 0) {
         log_error("isolate.channel", "error", err.message);
-        drop(i);
+        pool_drop(i);
         return;
     }
     if (z->state != ZYGOTE_SERVING || p->stopping) {
-        drop(i);
+        pool_drop(i);
         return;
     }
     pooled_move(i, POOLED_READY);
     end_outdated(p);
-    go_on(p);
+    pool_go_on(p);
 }
 
-static void on_exited(struct pool_zygote *z, struct wire_frame *f) {
+static void pool_on_exited(struct pool_zygote *z, struct wire_frame *f) {
     struct pool *p = z->pool;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     uint32_t number = unpack_u32(&u);
-    struct isolate_end end = {.known = true, .wait_status = (int)unpack_u32(&u)};
+    struct pool_isolate_end end = {.known = true, .wait_status = (int)unpack_u32(&u)};
     end.cpu_us = unpack_u64(&u);
     end.cpu_us += unpack_u64(&u);
     uint64_t most_kib = unpack_u64(&u);
-    (void)unpack_u64(&u);
+    uint64_t faulted_kib = unpack_u64(&u) * (PAGE_BYTES / 1024);
     uint64_t base_kib = unpack_u64(&u);
-    end.own_rss_kib = most_kib > base_kib ? most_kib - base_kib : 0;
+    uint64_t shared_kib = unpack_u64(&u);
     if (!unpack_ok(&u))
         return;
+    /* As the isolate itself counts (isolate/memory.c): what it grew by, and the pages that it
+     * copied. */
+    uint64_t grown_kib = most_kib - MIN(most_kib, base_kib);
+    end.own_kib = grown_kib + MIN(faulted_kib - MIN(faulted_kib, grown_kib), shared_kib);
     struct pool_isolate **at = &z->isolates;
     while (*at && (*at)->number != number)
         at = &(*at)->next;
@@ -651,18 +669,18 @@ static void on_exited(struct pool_zygote *z, struct wire_frame *f) {
     if (!i) { /* it died before it was ready: ask again, but not without end */
         if (z->asked > 0)
             z->asked--;
-        go_on(z->pool);
+        pool_go_on(z->pool);
         return;
     }
     z->pool->stats.ended++;
     i->exited = true;
     i->end = end;
-    drop(i);
+    pool_drop(i);
     check_end(i); /* its owner is told when the last frames have been read */
-    go_on(p);
+    pool_go_on(p);
 }
 
-static void on_zygote_start(void *ctx, struct channel *channel) {
+static void pool_on_zygote_start(void *ctx, struct channel *channel) {
     struct pool_zygote *z = ctx;
     const struct pool_options *o = &z->pool->opt;
     const struct buf *plan = scout_plan(o->scout);
@@ -672,7 +690,7 @@ static void on_zygote_start(void *ctx, struct channel *channel) {
 }
 
 /* What waits of the earlier one's is ended one by one, as the heir has its own ready. */
-static void take_over(struct pool_zygote *z) {
+static void pool_take_over(struct pool_zygote *z) {
     struct pool *p = z->pool;
     struct pool_zygote *old = p->current;
     p->heir = NULL;
@@ -684,38 +702,38 @@ static void take_over(struct pool_zygote *z) {
     check_retired(old);
 }
 
-static void on_features(struct pool_zygote *z, const struct wire_frame *f) {
+static void pool_on_features(struct pool_zygote *z, const struct wire_frame *f) {
     struct pool *p = z->pool;
     if (z->state == ZYGOTE_STARTING)
         zygote_move(z, ZYGOTE_SERVING);
     if (z == p->heir)
-        take_over(z);
+        pool_take_over(z);
     if (z != p->current)
         return;
     free(p->features);
     p->features = xstrndup((const char *)f->data, f->len);
     log_debug("isolate.features", "features", p->features);
-    go_on(p);
+    pool_go_on(p);
 }
 
-static void on_zygote_frame(void *ctx, struct wire_frame *f) {
+static void pool_on_zygote_frame(void *ctx, struct wire_frame *f) {
     struct pool_zygote *z = ctx;
     switch (f->type) {
     case ISOLATE_READY:
-        on_ready(z, f);
+        pool_on_ready(z, f);
         break;
     case ISOLATE_EXITED:
-        on_exited(z, f);
+        pool_on_exited(z, f);
         break;
     case ISOLATE_FEATURES:
-        on_features(z, f);
+        pool_on_features(z, f);
         break;
     default:
         break;
     }
 }
 
-static void on_zygote_end(void *ctx) {
+static void pool_on_zygote_end(void *ctx) {
     struct pool_zygote *z = ctx;
     if (z == z->pool->heir && z->planned)
         scout_forget(z->pool->opt.scout); /* the next try goes without */
@@ -727,9 +745,9 @@ static struct pool_zygote *zygote_create(struct pool *p) {
     z->pool = p;
     z->next = p->zygotes;
     p->zygotes = z;
-    z->keeper =
-        zygote_keep(&p->opt.zygote,
-                    &(struct zygote_callbacks){on_zygote_start, on_zygote_frame, on_zygote_end, z});
+    z->keeper = zygote_keep(&p->opt.zygote,
+                            &(struct zygote_callbacks){pool_on_zygote_start, pool_on_zygote_frame,
+                                                       pool_on_zygote_end, z});
     return z;
 }
 
@@ -746,10 +764,10 @@ static void look_for_heir(struct pool *p) {
         p->heir = zygote_create(p);
 }
 
-static void on_quiet(uv_timer_t *t);
+static void pool_on_quiet(uv_timer_t *t);
 
 /* How many the newest zygote is to fork: none while it cannot. */
-static size_t missing(const struct pool *p) {
+static size_t pool_missing(const struct pool *p) {
     const struct pool_zygote *z = p->current;
     if (p->stopping || !z || z->state != ZYGOTE_SERVING || !keeper_channel(z->keeper))
         return 0;
@@ -759,7 +777,7 @@ static size_t missing(const struct pool *p) {
     return p->opt.ready > have ? p->opt.ready - have : 0;
 }
 
-static void ask(struct pool *p, size_t n) {
+static void pool_ask(struct pool *p, size_t n) {
     struct pool_zygote *z = p->current;
     _cleanup_(buf) struct buf b;
     buf_init(&b, 16);
@@ -771,31 +789,31 @@ static void ask(struct pool *p, size_t n) {
 
 /* A fork takes more than a run, so it waits until none is at work, or the pool is half empty: then
  * a lone run meets one fork at a time, and many runs get all that are missing. */
-static void refill(struct pool *p) {
-    size_t n = missing(p);
+static void pool_refill(struct pool *p) {
+    size_t n = pool_missing(p);
     if (n == 0)
         return;
     bool half_empty = n >= (p->opt.ready + 1) / 2;
     if (p->waiting || (half_empty && p->stats.busy > 1) || n + 1 >= p->opt.ready)
-        ask(p, n);
+        pool_ask(p, n);
     else if (half_empty && p->current->asked == 0)
-        ask(p, 1);
+        pool_ask(p, 1);
     else if (p->stats.busy == 0 && !uv_is_active((uv_handle_t *)&p->quiet))
-        (void)uv_timer_start(&p->quiet, on_quiet, QUIET_MS, 0);
+        (void)uv_timer_start(&p->quiet, pool_on_quiet, QUIET_MS, 0);
 }
 
-static void on_quiet(uv_timer_t *t) {
+static void pool_on_quiet(uv_timer_t *t) {
     struct pool *p = t->data;
     if (p->stats.busy == 0)
-        ask(p, missing(p));
+        pool_ask(p, pool_missing(p));
 }
 
 /* --- the pool --- */
 
-static void on_turn(void *ctx) {
+static void pool_on_turn(void *ctx) {
     struct pool *p = ctx;
     serve_waiting(p);
-    refill(p);
+    pool_refill(p);
 }
 
 static void tick_every(struct pool *p, uint64_t ms) {
@@ -806,14 +824,14 @@ static void tick_every(struct pool *p, uint64_t ms) {
 }
 
 /* In the next turn: who gives something back, or asks, is not called from in here. */
-static void go_on(struct pool *p) {
+static void pool_go_on(struct pool *p) {
     if (p->stopping)
         return;
-    later_post(p->opt.later, &p->later, on_turn, p);
+    later_post(p->opt.later, &p->later, pool_on_turn, p);
     tick_every(p, TICK_MS);
 }
 
-static void on_timer(uv_timer_t *t) {
+static void pool_on_timer(uv_timer_t *t) {
     struct pool *p = t->data;
     int64_t now = clock_mono_ms();
     struct err err;
@@ -823,12 +841,12 @@ static void on_timer(uv_timer_t *t) {
                   p->opt.max, p->opt.wait_ms);
     // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a ticket is out of the list before it is freed
     while (p->waiting && now >= p->waiting->deadline_ms)
-        refuse(p->waiting, &err);
+        pool_refuse(p->waiting, &err);
     if (p->stats.busy > 0)
         p->busy_ms = now;
     end_resting(p);
     look_for_heir(p);
-    refill(p);
+    pool_refill(p);
     if (!p->waiting && p->stats.busy == 0 && now - p->busy_ms > SETTLED_MS)
         tick_every(p, IDLE_TICK_MS);
 }
@@ -840,7 +858,7 @@ struct pool *pool_create(const struct pool_options *options) {
     p->timer.data = p;
     (void)uv_timer_init(options->zygote.loop, &p->quiet);
     p->quiet.data = p;
-    (void)uv_timer_start(&p->timer, on_timer, TICK_MS, TICK_MS);
+    (void)uv_timer_start(&p->timer, pool_on_timer, TICK_MS, TICK_MS);
     p->busy_ms = clock_mono_ms();
     p->current = zygote_create(p);
     return p;

@@ -1,6 +1,6 @@
 #pragma once
 /* The pool of isolates: keeps the zygote, has ready isolates waiting, hands them out, and knows
- * when and how each ended. Whoever takes an isolate owns it until isolate_release(). */
+ * when and how each ended. Whoever takes an isolate owns it until pool_isolate_release(). */
 
 #include "base/err.h"
 #include "front/run/scout.h"
@@ -31,17 +31,17 @@ struct pool_options {
     bool reset;
 };
 
-struct isolate_end {
+struct pool_isolate_end {
     bool known;      /* the zygote reported it */
     int wait_status; /* as of wait(2) */
     uint64_t cpu_us;
-    uint64_t own_rss_kib; /* the most that it had, without what it began with */
+    uint64_t own_kib; /* the most that it ever had of its own, in all of its calls */
 };
 
-struct isolate_callbacks {
+struct pool_isolate_callbacks {
     void (*on_frame)(void *ctx, struct wire_frame *frame);
     /* Called once: the isolate ended by itself. It can only be released then. */
-    void (*on_end)(void *ctx, const struct isolate_end *end);
+    void (*on_end)(void *ctx, const struct pool_isolate_end *end);
 };
 
 /* isolate NULL: err says why. */
@@ -62,24 +62,29 @@ int pool_take(struct pool *p, const struct pool_want *want, struct pool_isolate 
 void pool_cancel(struct pool_ticket *t);
 
 /* A warm isolate without a call is not at work: others may have its place... */
-void isolate_idle(struct pool_isolate *i);
+void pool_isolate_idle(struct pool_isolate *i);
 /* ...until it is to work again: at once (no ticket), or when taken() comes. */
-int isolate_work(struct pool_isolate *i, const struct pool_want *want,
-                 struct pool_ticket **ret_ticket, struct err *err);
+int pool_isolate_work(struct pool_isolate *i, const struct pool_want *want,
+                      struct pool_ticket **ret_ticket, struct err *err);
 
-void isolate_watch(struct pool_isolate *i, const struct isolate_callbacks *callbacks, void *ctx);
-bool isolate_send(struct pool_isolate *i, const struct wire_out *out);
+void pool_isolate_watch(struct pool_isolate *i, const struct pool_isolate_callbacks *callbacks,
+                        void *ctx);
+bool pool_isolate_send(struct pool_isolate *i, const struct wire_out *out);
 /* Processor time that it used since its start. */
-int64_t isolate_cpu_ns(const struct pool_isolate *i);
+int64_t pool_isolate_cpu_ns(const struct pool_isolate *i);
 /* A call begins: as many as that are at work on it now, each of which may use the limit. Returns
  * what it has used until now. */
-int64_t isolate_allow(struct pool_isolate *i, size_t calls);
+int64_t pool_isolate_allow(struct pool_isolate *i, size_t calls);
+/* Asks it to say what its calls used, and to end. */
+void pool_isolate_end(struct pool_isolate *i);
+/* It says what each of its calls has used so far (USED). */
+void pool_isolate_ask(struct pool_isolate *i);
 /* Ends it; on_end tells how. */
-void isolate_kill(struct pool_isolate *i);
+void pool_isolate_kill(struct pool_isolate *i);
 /* Ends it and gives it back; no callback comes after this. */
-void isolate_release(struct pool_isolate *i);
+void pool_isolate_release(struct pool_isolate *i);
 /* Gives it back to be used again by its domain, once it has put its memory back. */
-void isolate_rest(struct pool_isolate *i);
+void pool_isolate_rest(struct pool_isolate *i);
 
 struct pool_stats {
     size_t ready, busy, waiting, resting;

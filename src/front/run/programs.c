@@ -1,7 +1,7 @@
 #include "front/run/programs.h"
 
 #include "base/mem.h"
-#include "front/digest.h"
+#include "front/common/digest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ struct program *programs_get(struct programs *all, const unsigned char *hash) {
     return NULL;
 }
 
-static size_t size_of(const struct program *p) {
+static size_t programs_size_of(const struct program *p) {
     return p->len + sizeof(struct entry);
 }
 
@@ -90,14 +90,14 @@ static void drop_oldest(struct programs *all) {
     while (*p != e)
         p = &(*p)->next_in_bucket;
     *p = e->next_in_bucket;
-    all->bytes -= size_of(e->program);
+    all->bytes -= programs_size_of(e->program);
     all->count--;
     program_unref(e->program);
     free(e); // NOLINT(clang-analyzer-unix.Malloc): it is in both lists, and out of both now
 }
 
 void programs_put(struct programs *all, const unsigned char *hash, struct program *p) {
-    if (size_of(p) > all->max_bytes || programs_get(all, hash))
+    if (programs_size_of(p) > all->max_bytes || programs_get(all, hash))
         return;
     struct entry *e = xcalloc(1, sizeof(*e));
     memcpy(e->hash, hash, PROGRAM_HASH_SIZE);
@@ -106,7 +106,7 @@ void programs_put(struct programs *all, const unsigned char *hash, struct progra
     e->next_in_bucket = *b;
     *b = e;
     push_newest(all, e);
-    all->bytes += size_of(p);
+    all->bytes += programs_size_of(p);
     all->count++;
     while (all->bytes > all->max_bytes)
         drop_oldest(all);

@@ -31,7 +31,7 @@ struct run {
     struct err failure; /* code 0: none */
 };
 
-static void destroy(struct run *run) {
+static void run_destroy(struct run *run) {
     buf_finish(&run->output);
     buf_finish(&run->logs);
     buf_finish(&run->result);
@@ -63,7 +63,7 @@ const char *run_result(const struct run *run, size_t *ret_len) {
     return run->result.data ? run->result.data : "";
 }
 
-static void on_log(void *ctx, int level, double time_ms, const char *text, size_t len) {
+static void run_on_log(void *ctx, int level, double time_ms, const char *text, size_t len) {
     struct run *run = ctx;
     const char *name =
         level >= 0 && level < (int)ARRAY_LEN(level_names) ? level_names[level] : "log";
@@ -92,7 +92,7 @@ static void on_log(void *ctx, int level, double time_ms, const char *text, size_
         run->cb.on_log(run->ctx, name, item, run->logs.len - from);
 }
 
-static void on_result(void *ctx, const char *json, size_t len) {
+static void run_on_result(void *ctx, const char *json, size_t len) {
     struct run *run = ctx;
     run->has_result = true;
     buf_clear(&run->result);
@@ -120,7 +120,7 @@ static void set_error(struct run *run, json_t *error) {
 }
 
 /* Only what we know is taken over, in our shapes: the object is of the program's making. */
-static void on_error(void *ctx, const json_t *e) {
+static void run_on_error(void *ctx, const json_t *e) {
     json_t *out = json_object();
     static const char *const texts[] = {"name", "message", "stack", "module", "kind", "excerpt"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
@@ -146,7 +146,7 @@ static void set_host_error(struct run *run, const struct err *err) {
     free(stack);
 }
 
-static void write_usage(struct json_writer *w, const struct guest_usage *u) {
+static void run_write_usage(struct json_writer *w, const struct guest_usage *u) {
     json_writer_key(w, "usage");
     json_writer_object_begin(w);
     json_writer_key(w, "wall_ms");
@@ -168,7 +168,7 @@ static void write_usage(struct json_writer *w, const struct guest_usage *u) {
 
 /* Of the record: what comes before the code, which only the store gets, and what comes behind. Both
  * are written once, for the store and for the answer. */
-static void write_head(const struct run *run, struct buf *out, const char *status) {
+static void run_write_head(const struct run *run, struct buf *out, const char *status) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
@@ -210,13 +210,13 @@ static void write_rest(const struct run *run, struct buf *out) {
     if (run->logs.len > 0)
         json_writer_raw(&w, run->logs.data, run->logs.len);
     json_writer_array_end(&w);
-    write_usage(&w, &run->usage);
+    run_write_usage(&w, &run->usage);
     json_writer_object_end(&w);
 }
 
 /* The answer is the record without the code. */
-static void record_end(struct run *run, const char *status, const struct buf *answer,
-                       size_t head_len) {
+static void run_record_end(struct run *run, const char *status, const struct buf *answer,
+                           size_t head_len) {
     if (!run->job)
         return;
     _cleanup_(buf) struct buf detail;
@@ -232,13 +232,18 @@ static void record_end(struct run *run, const char *status, const struct buf *an
             run->error ? json_string_value(json_object_get(run->error, "message")) : NULL,
         .detail = detail.full ? NULL : detail.data,
         .detail_len = detail.len,
+        .answer = answer->full ? NULL : answer->data,
+        .answer_len = answer->len,
         .fault = err_is_fault(run->failure.code) || (run->error && run->usage.lost_binding)};
     if (run->error && !end.error_code)
         end.error_code = "Error";
+    /* Ended from outside: the name of such an error in the program's terms says nothing. */
+    if (run->failure.code && run->failure.code != ERR_LIMIT)
+        end.error_code = err_name(run->failure.code);
     job_end(steal_ptr(&run->job), &end);
 }
 
-static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
+static void run_on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
     struct run *run = ctx;
     run->usage = *usage;
     run->call = NULL;
@@ -251,21 +256,21 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
                                                            : "done";
     _cleanup_(buf) struct buf record;
     buf_init(&record, RECORD_MAX_BYTES);
-    write_head(run, &record, status);
+    run_write_head(run, &record, status);
     size_t head_len = record.len;
     write_rest(run, &record);
-    record_end(run, status, &record, head_len);
+    run_record_end(run, status, &record, head_len);
     if (run->cb.on_done)
         run->cb.on_done(run->ctx, run, record.data, record.len);
-    destroy(run);
+    run_destroy(run);
 }
 
-static void on_cancel(void *ctx) {
+static void run_on_cancel(void *ctx) {
     run_cancel(ctx);
 }
 
-static int record_begin(struct run *run, struct jobs *jobs, const struct run_request *q,
-                        struct err *err) {
+static int run_record_begin(struct run *run, struct jobs *jobs, const struct run_request *q,
+                            struct err *err) {
     if (!jobs)
         return 0;
     _cleanup_(buf) struct buf detail;
@@ -284,13 +289,12 @@ static int record_begin(struct run *run, struct jobs *jobs, const struct run_req
                                         .detail = detail.data,
                                         .inner = q->inner,
                                         .stores_events = q->stores_events,
-                                        .untold = q->untold,
-                                        .cancel = on_cancel,
+                                        .cancel = run_on_cancel,
                                         .ctx = run},
                      &run->job, err);
 }
 
-static struct run *create(struct jobs *jobs, const struct run_request *q, struct err *err) {
+static struct run *run_create(struct jobs *jobs, const struct run_request *q, struct err *err) {
     struct run *run = xcalloc(1, sizeof(*run));
     if (q->id)
         (void)snprintf(run->id, sizeof(run->id), "%s", q->id);
@@ -307,8 +311,8 @@ static struct run *create(struct jobs *jobs, const struct run_request *q, struct
     buf_init(&run->output, 3 * (size_t)q->limits.output_bytes + 65536);
     buf_init(&run->logs, RECORD_MAX_BYTES / 2);
     buf_init(&run->result, RECORD_MAX_BYTES / 2);
-    if (record_begin(run, jobs, q, err) < 0) {
-        destroy(run);
+    if (run_record_begin(run, jobs, q, err) < 0) {
+        run_destroy(run);
         return NULL;
     }
     return run;
@@ -320,17 +324,17 @@ static struct guest_request call_of(struct run *run, const struct run_request *q
                                   .own_spec = q->own_spec,
                                   .wall_ms = q->limits.wall_ms,
                                   .limits = &q->limits,
-                                  .callbacks = {.on_log = on_log,
-                                                .on_result = on_result,
-                                                .on_error = on_error,
-                                                .on_done = on_done},
+                                  .callbacks = {.on_log = run_on_log,
+                                                .on_result = run_on_result,
+                                                .on_error = run_on_error,
+                                                .on_done = run_on_done},
                                   .ctx = run};
 }
 
 struct run *run_start_warm(struct runner *r, struct jobs *jobs, const struct run_request *q,
                            void (*on_end)(void *ctx), void *end_ctx, struct guest **ret_guest,
                            struct err *err) {
-    struct run *run = create(jobs, q, err);
+    struct run *run = run_create(jobs, q, err);
     if (!run)
         return NULL;
     struct guest_request call = call_of(run, q);
@@ -356,7 +360,7 @@ struct run *run_start(struct runner *r, struct jobs *jobs, const struct run_requ
 
 struct run *run_on_guest(struct guest *g, struct jobs *jobs, const struct run_request *q,
                          struct err *err) {
-    struct run *run = create(jobs, q, err);
+    struct run *run = run_create(jobs, q, err);
     if (!run)
         return NULL;
     struct guest_request call = call_of(run, q);

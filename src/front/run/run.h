@@ -35,7 +35,6 @@ struct run_request {
     struct run_limits limits;
     bool inner;         /* part of another job */
     bool stores_events; /* its console lines, as they come */
-    bool untold;        /* as of a job */
     struct run_callbacks callbacks;
     void *ctx;
 };

@@ -33,6 +33,10 @@ struct runner_config runner_config_default(void) {
         .compile_waiting_bytes = LIMIT_COMPILE_WAITING_BYTES,
         .compile_idle_ms = LIMIT_COMPILE_IDLE_MS,
         .isolate_gather = 1,
+        .facet = {.rows = LIMIT_FACET_ROWS,
+                  .time_ms = LIMIT_FACET_TIME_MS,
+                  .disk_bytes = LIMIT_FACET_DISK_BYTES,
+                  .memory_bytes = LIMIT_FACET_MEMORY_BYTES},
     };
 }
 
@@ -52,6 +56,10 @@ size_t runner_config_table(struct runner_config *c, struct setting *out) {
         SETTING_FIXED("waiting_runs", c->waiting_runs, 0, 1000000),
         SETTING_FIXED("wait_ms", c->wait_ms, 1, 3600000),
         SETTING_FIXED("facets", c->facets, 1, 100000),
+        SETTING_FIXED("facet_rows", c->facet.rows, 1, 1000000),
+        SETTING_FIXED("facet_time_ms", c->facet.time_ms, 1, 3600000),
+        SETTING_FIXED("facet_disk_bytes", c->facet.disk_bytes, 1 << 20, (int64_t)1 << 40),
+        SETTING_FIXED("facet_memory_bytes", c->facet.memory_bytes, 8 << 20, (int64_t)1 << 40),
         SETTING_FIXED("warm_workers", c->warm_workers, 1, 100000),
         SETTING_FIXED("worker_cache_bytes", c->worker_cache_bytes, 0, (int64_t)1 << 32),
         SETTING_FIXED("warm_idle_ms", c->warm_idle_ms, 100, 86400000),
@@ -114,8 +122,8 @@ struct runner *runner_create(const struct runner_options *o) {
         .retire_forks = 5000,
     };
     r->pool = pool_create(&r->pool_options);
-    r->facets = facets_create(
-        &(struct facets_options){.loop = o->loop, .exec_fd = o->facet_fd, .max = c->facets});
+    r->facets = facets_create(&(struct facets_options){
+        .loop = o->loop, .exec_fd = o->facet_fd, .max = c->facets, .limits = c->facet});
     return r;
 }
 
@@ -136,7 +144,7 @@ struct stop {
     void *ctx;
 };
 
-static void on_later_closed(uv_handle_t *h) {
+static void runner_on_later_closed(uv_handle_t *h) {
     struct stop *s = h->data;
     compiler_destroy(s->runner->compiler);
     free(s->runner);
@@ -145,10 +153,14 @@ static void on_later_closed(uv_handle_t *h) {
     free(s);
 }
 
-static void on_part_stopped(void *ctx) {
+static void runner_on_part_stopped(void *ctx) {
     struct stop *s = ctx;
-    if (--s->left == 0)
-        later_queue_close(&s->runner->later, on_later_closed, s);
+    s->left--;
+    /* Programs look at their databases until their isolates have ended. */
+    if (s->left == 1)
+        facets_stop(s->runner->facets, runner_on_part_stopped, s);
+    else if (s->left == 0)
+        later_queue_close(&s->runner->later, runner_on_later_closed, s);
 }
 
 void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx) {
@@ -156,11 +168,10 @@ void runner_stop(struct runner *r, void (*on_stopped)(void *ctx), void *ctx) {
     *s = (struct stop){
         .runner = r, .left = r->reset_pool ? 5 : 4, .on_stopped = on_stopped, .ctx = ctx};
     if (r->reset_pool)
-        pool_stop(r->reset_pool, on_part_stopped, s);
-    compiler_stop(r->compiler, on_part_stopped, s);
-    scout_stop(r->scout, on_part_stopped, s);
-    pool_stop(r->pool, on_part_stopped, s);
-    facets_stop(r->facets, on_part_stopped, s);
+        pool_stop(r->reset_pool, runner_on_part_stopped, s);
+    compiler_stop(r->compiler, runner_on_part_stopped, s);
+    scout_stop(r->scout, runner_on_part_stopped, s);
+    pool_stop(r->pool, runner_on_part_stopped, s);
 }
 
 void env_finish(struct env *e) {

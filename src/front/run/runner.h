@@ -4,10 +4,10 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/common/setting.h"
 #include "front/run/compiler.h"
 #include "front/run/facets.h"
 #include "front/run/pool.h"
-#include "front/setting.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,7 +40,8 @@ struct runner_config {
     unsigned compile_small_cpu_ms;
     size_t compile_waiting_bytes;
     unsigned compile_idle_ms;
-    unsigned isolate_gather; /* 1: what a run writes to is put side by side (isolate/gather.h) */
+    unsigned isolate_gather;   /* 1: what a run writes to is put side by side (isolate/gather.h) */
+    struct facet_limits facet; /* of every database */
     uint64_t isolates_memory_bytes; /* of all together; 0: three quarters of the machine's */
 };
 

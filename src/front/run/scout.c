@@ -40,51 +40,51 @@ static void scout_move(struct scout *s, enum scout_state to) {
     s->state = (enum scout_state)sm_next(&scout_sm, s->state, to);
 }
 
-static void destroy(void *ctx) {
+static void scout_destroy(void *ctx) {
     struct scout *s = ctx;
     buf_finish(&s->plan);
     s->on_stopped(s->stopped_ctx);
     free(s);
 }
 
-static void on_gone(void *ctx) {
+static void scout_on_gone(void *ctx) {
     struct scout *s = ctx;
     scout_move(s, SCOUT_BACK);
     if (s->on_stopped)
-        destroy(s);
+        scout_destroy(s);
 }
 
-static void leave(struct scout *s) {
+static void scout_leave(struct scout *s) {
     if (s->state != SCOUT_OUT)
         return;
     scout_move(s, SCOUT_LEAVING);
     later_cancel(&s->leaves);
-    keeper_stop(steal_ptr(&s->keeper), on_gone, s);
+    keeper_stop(steal_ptr(&s->keeper), scout_on_gone, s);
 }
 
-static void on_leave(void *ctx) {
-    leave(ctx);
+static void scout_on_leave(void *ctx) {
+    scout_leave(ctx);
 }
 
-static void on_start(void *ctx, struct channel *channel) {
+static void scout_on_start(void *ctx, struct channel *channel) {
     struct scout *s = ctx;
     zygote_configure(channel, &s->opt, ISOLATE_CONFIG_LEARN, NULL);
 }
 
-static void on_frame(void *ctx, struct wire_frame *f) {
+static void scout_on_frame(void *ctx, struct wire_frame *f) {
     struct scout *s = ctx;
     if (f->type == ISOLATE_PLAN && s->plan.len == 0)
         (void)buf_add(&s->plan, f->data, f->len);
     if (f->type != ISOLATE_FEATURES)
         return;
     log_debug("isolate.scouted", "plan_bytes", (int64_t)s->plan.len);
-    leave(s);
+    scout_leave(s);
 }
 
 /* From the loop: its keeper calls this while it looks after the end. */
-static void on_end(void *ctx) {
+static void scout_on_end(void *ctx) {
     struct scout *s = ctx;
-    later_post(s->later, &s->leaves, on_leave, s);
+    later_post(s->later, &s->leaves, scout_on_leave, s);
 }
 
 struct scout *scout_create(const struct zygote_options *options, struct later_queue *later) {
@@ -101,7 +101,8 @@ void scout_send(struct scout *s) {
     if (s->state != SCOUT_HOME)
         return;
     scout_move(s, SCOUT_OUT);
-    s->keeper = zygote_keep(&s->opt, &(struct zygote_callbacks){on_start, on_frame, on_end, s});
+    s->keeper = zygote_keep(
+        &s->opt, &(struct zygote_callbacks){scout_on_start, scout_on_frame, scout_on_end, s});
 }
 
 const struct buf *scout_plan(const struct scout *s) {
@@ -116,7 +117,7 @@ void scout_stop(struct scout *s, void (*on_stopped)(void *ctx), void *ctx) {
     s->on_stopped = on_stopped;
     s->stopped_ctx = ctx;
     if (s->state == SCOUT_OUT)
-        leave(s);
+        scout_leave(s);
     else if (s->state != SCOUT_LEAVING)
-        later_post(s->later, &s->leaves, destroy, s);
+        later_post(s->later, &s->leaves, scout_destroy, s);
 }

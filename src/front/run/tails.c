@@ -40,30 +40,30 @@ struct tails *tails_create(uv_loop_t *loop, struct store *store, char *const *or
     return t;
 }
 
-static void free_post(struct post *p) {
+static void tails_free_post(struct post *p) {
     free(p->run_id);
     free(p->url);
     free(p);
 }
 
-static void on_pool_closed(void *ctx) {
+static void tails_on_pool_closed(void *ctx) {
     struct tails *t = ctx;
     struct post *next;
     for (struct post *p = t->posts; p; p = next) {
         next = p->next;
-        free_post(p);
+        tails_free_post(p);
     }
     free(t);
 }
 
 void tails_close(struct tails *t) {
     if (t && t->pool)
-        fetch_pool_close(t->pool, on_pool_closed, t);
+        fetch_pool_close(t->pool, tails_on_pool_closed, t);
     else
         free(t);
 }
 
-static bool is_listed(const struct tails *t, const char *url) {
+static bool tails_is_listed(const struct tails *t, const char *url) {
     for (size_t i = 0; i < t->norigins; i++) {
         size_t n = strlen(t->origins[i]);
         if (strncasecmp(url, t->origins[i], n) == 0 && (url[n] == 0 || strchr("/?", url[n])))
@@ -78,13 +78,19 @@ int tails_check(const struct tails *t, const json_t *list, struct err *err) {
     if (json_array_size(list) > TAILS_MAX)
         return err_set(err, ERR_BAD_REQUEST, "a run can have %d tails at most", TAILS_MAX);
     json_array_foreach(list, i, tail) {
-        const char *url = json_string_value(json_object_get(tail, "url"));
-        if (url && !is_listed(t, url))
+        const char *url = NULL;
+        const char *run = NULL;
+        int rc = json_get_str(tail, "url", &url, err);
+        if (rc == 0)
+            rc = json_get_str(tail, "run", &run, err);
+        if (rc < 0)
+            return err_wrap(err, "a tail");
+        if (url && !tails_is_listed(t, url))
             return err_set(err, ERR_FORBIDDEN,
                            "traces may not go to %.200s: its origin is not among \"tail_origins\" "
                            "in cay.json",
                            url);
-        if (!url && !json_is_string(json_object_get(tail, "run")))
+        if (!url && !run)
             return err_set(
                 err, ERR_BAD_REQUEST,
                 "a tail must be {\"run\": id} or {\"url\": url}: who receives the trace");
@@ -92,19 +98,19 @@ int tails_check(const struct tails *t, const json_t *list, struct err *err) {
     return 0;
 }
 
-static void on_head(void *ctx, struct fetch *f, int status) {
+static void tails_on_head(void *ctx, struct fetch *f, int status) {
     (void)f;
     struct post *p = ctx;
     p->status = status;
 }
 
-static void on_data(void *ctx, const char *data, size_t len) {
+static void tails_on_data(void *ctx, const char *data, size_t len) {
     (void)ctx;
     (void)data;
     (void)len;
 }
 
-static void note(struct post *p, const char *error) {
+static void tails_note(struct post *p, const char *error) {
     _cleanup_(json) json_t *event =
         error ? json_pack("{s:s,s:s}", "url", p->url, "error", error)
               : json_pack("{s:s,s:i}", "url", p->url, "status", p->status);
@@ -116,15 +122,15 @@ static void note(struct post *p, const char *error) {
         log_warn("tail.failed", "run", p->run_id, "url", p->url, "error", error);
 }
 
-static void on_end(void *ctx, const struct err *err) {
+static void tails_on_end(void *ctx, const struct err *err) {
     struct post *p = ctx;
-    note(p, err ? err->message : p->status / 100 != 2 ? "the receiver refused it" : NULL);
+    tails_note(p, err ? err->message : p->status / 100 != 2 ? "the receiver refused it" : NULL);
     struct post **at = &p->tails->posts;
     while (*at != p)
         at = &(*at)->next;
     *at = p->next;
     p->tails->under_way--;
-    free_post(p);
+    tails_free_post(p);
 }
 
 void tails_post(struct tails *t, const char *run_id, const char *url, const char *record,
@@ -140,9 +146,9 @@ void tails_post(struct tails *t, const char *run_id, const char *url, const char
                               .body_len = len,
                               .total_timeout_ms = TIMEOUT_MS,
                               .max_body_bytes = 65536,
-                              .on_head = on_head,
-                              .on_data = on_data,
-                              .on_end = on_end,
+                              .on_head = tails_on_head,
+                              .on_data = tails_on_data,
+                              .on_end = tails_on_end,
                               .ctx = p};
     struct err err;
     struct fetch *f;
@@ -155,5 +161,5 @@ void tails_post(struct tails *t, const char *run_id, const char *url, const char
     else
         rc = fetch_start(t->pool, &o, &f, &err);
     if (rc < 0)
-        on_end(p, &err);
+        tails_on_end(p, &err);
 }

@@ -8,10 +8,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
-#include "front/digest.h"
+#include "front/common/digest.h"
+#include "front/common/intake.h"
+#include "front/common/share.h"
 #include "front/http/request.h"
-#include "front/intake.h"
-#include "front/share.h"
 #include "loop/channel.h"
 #include "wire/isolate.h"
 #include "wire/pack.h"
@@ -21,7 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SWEEP_MS = 1000, PEER_FRAME_MAX = 8 << 20, PEER_CALLS_MAX = 64, CODE_ASKS_MAX = 256 };
+enum { SWEEP_MS = 1000, PEER_CALLS_MAX = 64, CODE_ASKS_MAX = 256 };
+/* A frame of a binding is what an isolate may send or be sent: ISOLATE_FRAME_MAX. The body of a
+ * response goes in it as base64; what all calls of a binding hold of bodies is bounded too. */
+#define PEER_BODY_MAX   ((size_t)ISOLATE_FRAME_MAX / 2)
+#define PEER_BODIES_MAX ((size_t)ISOLATE_FRAME_MAX)
 
 /* A program that is, or was, warm. */
 struct worker {
@@ -33,6 +37,7 @@ struct worker {
     /* What the guest was started with: the version of one that is deployed, the hash of others. */
     int64_t version;
     unsigned char hash[SHA256_DIGEST_LENGTH];
+    unsigned char grants[SHA256_DIGEST_LENGTH]; /* of its key, when the guest was started */
     struct guest *guest;
     int64_t used_ms;
 };
@@ -57,11 +62,13 @@ struct peer {
     char *entrypoint;
     json_t *props;
     size_t calls;
+    size_t body_bytes; /* of responses that are not whole */
     bool ended;
 };
 
 struct workers {
     struct workers_options opt;
+    struct bindings bindings;
     struct roster *roster;
     struct programs *codes; /* the last ones that were got, by owner, id and version */
     struct worker_ask *asks;
@@ -71,8 +78,8 @@ struct workers {
     bool destroyed;
 };
 
-char *workers_facets_dir(const struct workers *w, const char *owner) {
-    return xasprintf("%s/facets/%s", w->opt.data_dir, *owner ? owner : "operator");
+const struct bindings *workers_bindings(const struct workers *w) {
+    return &w->bindings;
 }
 
 size_t workers_warm(const struct workers *w) {
@@ -82,19 +89,19 @@ size_t workers_warm(const struct workers *w) {
     return n;
 }
 
-static void free_worker(struct worker *k) {
+static void workers_free(struct worker *k) {
     free(k->owner);
     free(k->id);
     free(k);
 }
 
-static void cool(struct worker *k) {
+static void workers_cool(struct worker *k) {
     struct guest *g = k->guest;
     k->guest = NULL;
     guest_destroy(g);
 }
 
-static void on_guest_end(void *ctx) {
+static void workers_on_guest_end(void *ctx) {
     struct worker *k = ctx;
     k->guest = NULL;
 }
@@ -103,7 +110,7 @@ static void on_guest_end(void *ctx) {
  * as soon as nothing runs in it. */
 static struct guest *warm_guest(struct worker *k) {
     if (k->guest && guest_active_calls(k->guest) == 0 && guest_lacks_database(k->guest))
-        cool(k);
+        workers_cool(k);
     if (k->guest && !guest_takes_calls(k->guest)) {
         guest_let_go(k->guest);
         k->guest = NULL;
@@ -112,7 +119,7 @@ static struct guest *warm_guest(struct worker *k) {
 }
 
 /* Ends those that were idle for long, and forgets those that came with a run. */
-static void on_sweep(uv_timer_t *t) {
+static void workers_on_sweep(uv_timer_t *t) {
     struct workers *w = t->data;
     int64_t now = clock_mono_ms();
     for (struct worker **at = &w->list; *at;) {
@@ -120,10 +127,10 @@ static void on_sweep(uv_timer_t *t) {
         bool idle = !k->guest || (guest_active_calls(k->guest) == 0 &&
                                   now - k->used_ms > w->opt.runner->config.warm_idle_ms);
         if (idle && k->guest)
-            cool(k);
+            workers_cool(k);
         if (idle && !k->guest) {
             *at = k->next;
-            free_worker(k);
+            workers_free(k);
         } else {
             at = &k->next;
         }
@@ -133,18 +140,18 @@ static void on_sweep(uv_timer_t *t) {
 }
 
 /* Ends the warm isolate of the key (NULL: of any) that has been idle longest. */
-static bool evict(struct workers *w, const char *owner) {
+static bool workers_evict(struct workers *w, const char *owner) {
     struct worker *oldest = NULL;
     for (struct worker *k = w->list; k; k = k->next)
         if (k->guest && guest_active_calls(k->guest) == 0 &&
             (!owner || strcmp(k->owner, owner) == 0) && (!oldest || k->used_ms < oldest->used_ms))
             oldest = k;
     if (oldest)
-        cool(oldest);
+        workers_cool(oldest);
     return oldest != NULL;
 }
 
-static int make_room(struct workers *w, const char *owner, struct err *err) {
+static int workers_make_room(struct workers *w, const char *owner, struct err *err) {
     size_t max = w->opt.runner->config.warm_workers;
     size_t share = share_of(owner, max);
     size_t all = 0;
@@ -153,25 +160,27 @@ static int make_room(struct workers *w, const char *owner, struct err *err) {
         all += k->guest != NULL;
         own += k->guest && strcmp(k->owner, owner) == 0;
     }
-    if (own >= share && !evict(w, owner))
+    if (own >= share && !workers_evict(w, owner))
         return err_set(err, ERR_RATE,
                        "%zu warm isolates of this key are all at work, which may have no more of "
                        "the %zu (limit warm_workers)",
                        share, max);
-    if (all >= max && own < share && !evict(w, NULL))
+    if (all >= max && own < share && !workers_evict(w, NULL))
         return err_set(err, ERR_RATE, "%zu warm isolates are all at work (limit warm_workers)",
                        max);
     return 0;
 }
 
-static struct worker *find(struct workers *w, const char *owner, const char *id, bool deployed) {
+static struct worker *workers_find(struct workers *w, const char *owner, const char *id,
+                                   bool deployed) {
     struct worker *k = w->list;
     while (k && (k->deployed != deployed || strcmp(k->owner, owner) != 0 || strcmp(k->id, id) != 0))
         k = k->next;
     return k;
 }
 
-static struct worker *add(struct workers *w, const char *owner, const char *id, bool deployed) {
+static struct worker *workers_add(struct workers *w, const char *owner, const char *id,
+                                  bool deployed) {
     struct worker *k = xcalloc(1, sizeof(*k));
     k->workers = w;
     k->owner = xstrdup(owner);
@@ -181,13 +190,13 @@ static struct worker *add(struct workers *w, const char *owner, const char *id, 
     k->next = w->list;
     w->list = k;
     if (!uv_is_active((uv_handle_t *)&w->timer))
-        (void)uv_timer_start(&w->timer, on_sweep, SWEEP_MS, SWEEP_MS);
+        (void)uv_timer_start(&w->timer, workers_on_sweep, SWEEP_MS, SWEEP_MS);
     return k;
 }
 
 /* The list has changed: what was put anew or deleted is not served any more by what was there. Who
  * waits for the code of one that was put anew gets the new one. */
-static void on_roster(void *ctx) {
+static void workers_on_roster(void *ctx) {
     const struct workers *w = ctx;
     for (struct worker *k = w->list; k; k = k->next) {
         struct ledger_worker now;
@@ -199,7 +208,34 @@ static void on_roster(void *ctx) {
         if (gone && awaits)
             guest_refuse(k->guest, &err);
         else if (!awaits && (gone || k->version < now.version))
-            cool(k);
+            workers_cool(k);
+    }
+}
+
+/* --- the grants of their keys --- */
+
+/* Of a key that is gone: nobody's. */
+static void hash_grants(const struct worker *k, unsigned char hash[SHA256_DIGEST_LENGTH]) {
+    struct identity who = {0};
+    struct keyring *keys = k->workers->opt.keys;
+    bool known = !*k->owner || (keys && key_identity(keys, k->owner, &who, NULL) == 0);
+    digest_sha256(known ? who.grants : "?", known ? strlen(who.grants) : 1, hash);
+}
+
+static void keep_grants(struct worker *k) {
+    hash_grants(k, k->grants);
+}
+
+/* What an isolate holds was bound by the grants of then: where they are others, it ends with the
+ * calls in it, and the next one is started with what may be bound now. */
+void workers_recheck(struct workers *w) {
+    for (struct worker *k = w->list; k; k = k->next) {
+        unsigned char now[SHA256_DIGEST_LENGTH];
+        if (!*k->owner || !k->guest || guest_awaits(k->guest))
+            continue;
+        hash_grants(k, now);
+        if (memcmp(now, k->grants, sizeof(now)) != 0)
+            workers_cool(k);
     }
 }
 
@@ -207,6 +243,10 @@ int workers_create(const struct workers_options *options, struct workers **ret_w
                    struct err *err) {
     struct workers *w = xcalloc(1, sizeof(*w));
     w->opt = *options;
+    w->bindings = (struct bindings){.keys = options->keys,
+                                    .data_dir = options->data_dir,
+                                    .facet_open = options->facet_open,
+                                    .workers = w};
     w->roster = roster_create(clock_mono_ms);
     w->codes = programs_create(options->runner->config.worker_cache_bytes);
     (void)uv_timer_init(options->runner->loop, &w->timer);
@@ -219,14 +259,14 @@ int workers_create(const struct workers_options *options, struct workers **ret_w
         return rc;
     }
     roster_on_stale(w->roster, ledger_refresh, options->ledger);
-    roster_on_change(w->roster, on_roster, w);
+    roster_on_change(w->roster, workers_on_roster, w);
     *ret_workers = w;
     return 0;
 }
 
 static void end_peer(struct peer *p);
 
-static void on_timer_closed(uv_handle_t *h) {
+static void workers_on_timer_closed(uv_handle_t *h) {
     free(h->data);
 }
 
@@ -241,14 +281,14 @@ void workers_destroy(struct workers *w) {
         struct worker *k = w->list;
         w->list = k->next;
         if (k->guest)
-            cool(k);
-        free_worker(k);
+            workers_cool(k);
+        workers_free(k);
     }
     while (w->peers)
         end_peer(w->peers);
     roster_destroy(w->roster);
     programs_destroy(w->codes);
-    uv_close((uv_handle_t *)&w->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&w->timer, workers_on_timer_closed);
 }
 
 static void hash_code(const struct code *c, unsigned char hash[SHA256_DIGEST_LENGTH]) {
@@ -262,20 +302,22 @@ struct run *workers_run(struct workers *w, const char *owner, const struct code 
                         const struct run_request *request, struct err *err) {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     hash_code(code, hash);
-    struct worker *k = find(w, owner, code->id, false);
+    struct worker *k = workers_find(w, owner, code->id, false);
     if (k && warm_guest(k) && memcmp(k->hash, hash, sizeof(hash)) == 0) {
         k->used_ms = clock_mono_ms();
         return run_on_guest(k->guest, w->opt.jobs, request, err);
     }
     if (k && k->guest)
-        cool(k);
-    if (make_room(w, owner, err) < 0)
+        workers_cool(k);
+    if (workers_make_room(w, owner, err) < 0)
         return NULL;
     if (!k)
-        k = add(w, owner, code->id, false);
+        k = workers_add(w, owner, code->id, false);
     memcpy(k->hash, hash, sizeof(hash));
+    keep_grants(k);
     k->used_ms = clock_mono_ms();
-    return run_start_warm(w->opt.runner, w->opt.jobs, request, on_guest_end, k, &k->guest, err);
+    return run_start_warm(w->opt.runner, w->opt.jobs, request, workers_on_guest_end, k, &k->guest,
+                          err);
 }
 
 /* --- definitions --- */
@@ -286,16 +328,6 @@ static void make_label(const char *owner, const char *id, char label[64]) {
         (void)snprintf(label, 64, "%s-%.10s", id, owner + strlen(owner) - 10);
     else
         (void)snprintf(label, 64, "%s", id);
-}
-
-static int read_env(struct workers *w, const char *owner, struct code *c, struct env *ret_env,
-                    struct err *err) {
-    _cleanup_(free) char *dir = workers_facets_dir(w, owner);
-    int rc = code_read_env(c, &(struct env_scope){.facets_dir = dir, .owner = owner, .workers = w},
-                           ret_env, err);
-    if (rc == 0)
-        ret_env->facet_open = w->opt.facet_open;
-    return rc;
 }
 
 int worker_ask_read(const char *text, size_t len, const struct run_limits *max,
@@ -330,7 +362,7 @@ int workers_make(struct workers *w, const char *owner, const char *id, struct wo
     if (!code_is_worker_id(id))
         return err_set(err, ERR_BAD_REQUEST,
                        "a worker's id must have 1 to 40 characters of a-z, 0-9 and \"-\"");
-    int rc = read_env(w, owner, &asked->code, &env, err);
+    int rc = bindings_make(&w->bindings, owner, &asked->code, &env, err);
     if (rc < 0)
         return rc;
     env_finish(&env);
@@ -345,7 +377,7 @@ int workers_make(struct workers *w, const char *owner, const char *id, struct wo
 
 json_t *workers_describe(struct workers *w, const struct ledger_worker *worker) {
     char time[CLOCK_RFC3339_SIZE];
-    const struct worker *k = find(w, worker->owner, worker->id, true);
+    const struct worker *k = workers_find(w, worker->owner, worker->id, true);
     return json_pack("{s:s,s:s,s:s,s:b,s:b}", "id", worker->id, "host", worker->label, "updated_at",
                      clock_rfc3339(worker->updated_ms, time), "warm", k && k->guest != NULL,
                      "public", worker->public);
@@ -385,14 +417,14 @@ struct code_load {
 };
 
 /* In any thread. */
-static void read_load(void *ctx) {
+static void workers_read_load(void *ctx) {
     struct code_load *l = ctx;
     l->rc = json_parse(l->text, l->len, "the worker", &l->json, &l->err);
     if (l->rc == 0)
         l->rc = code_read(&l->code, l->json, &l->limits, &l->err);
 }
 
-static void free_load(void *ctx) {
+static void workers_free_load(void *ctx) {
     struct code_load *l = ctx;
     code_finish(&l->code);
     json_decref(l->json);
@@ -406,13 +438,14 @@ static void give_code(struct worker *k, struct code_load *l) {
     struct env env;
     int rc = l->rc;
     if (rc == 0)
-        rc = read_env(k->workers, k->owner, &l->code, &env, &err);
+        rc = bindings_make(&k->workers->bindings, k->owner, &l->code, &env, &err);
     if (rc < 0) {
         guest_refuse(k->guest, &err);
         return;
     }
     if (guest_awaits(k->guest)) { /* it may have been deleted just now */
         k->version = l->of.version;
+        keep_grants(k);
         guest_load(k->guest, &(struct guest_spec){.source = l->code.source.data,
                                                   .source_len = l->code.source.len,
                                                   .source_hash = l->code.source_hash,
@@ -425,10 +458,10 @@ static void give_code(struct worker *k, struct code_load *l) {
 static int ask_code(struct workers *w, const struct ledger_worker *of, struct err *err);
 
 /* Something newer may have been put while it was read. */
-static void on_load_read(void *ctx) {
+static void workers_on_load_read(void *ctx) {
     struct code_load *l = ctx;
     struct workers *w = l->workers;
-    struct worker *k = find(w, l->of.owner, l->of.id, true);
+    struct worker *k = workers_find(w, l->of.owner, l->of.id, true);
     struct ledger_worker now;
     struct err err;
     if (k && k->guest && guest_awaits(k->guest)) {
@@ -438,12 +471,12 @@ static void on_load_read(void *ctx) {
         else if (ask_code(w, &now, &err) < 0)
             guest_refuse(k->guest, &err);
     }
-    intake_dispose(w->opt.intake, free_load, l);
+    intake_dispose(w->opt.intake, workers_free_load, l);
 }
 
 /* Takes the text. */
 // NOLINTNEXTLINE(readability-non-const-parameter): it is freed
-static void load(struct worker *k, char *text, size_t len, int64_t version) {
+static void workers_load(struct worker *k, char *text, size_t len, int64_t version) {
     struct workers *w = k->workers;
     struct code_load *l = xcalloc(1, sizeof(*l));
     *l = (struct code_load){.workers = w,
@@ -458,29 +491,29 @@ static void load(struct worker *k, char *text, size_t len, int64_t version) {
                            &(struct intake_ask){.owner = k->owner,
                                                 .bytes = len,
                                                 .waits = true, /* CODE_ASKS_MAX, and one a guest */
-                                                .work = read_load,
-                                                .on_done = on_load_read,
-                                                .free = free_load,
+                                                .work = workers_read_load,
+                                                .on_done = workers_on_load_read,
+                                                .free = workers_free_load,
                                                 .ctx = l},
                            NULL);
         return;
     }
-    read_load(l);
+    workers_read_load(l);
     give_code(k, l);
-    free_load(l);
+    workers_free_load(l);
 }
 
 /* Something newer was put since it was asked. */
-static bool is_behind(const struct worker_ask *a, const struct ledger_worker *got,
-                      const struct ledger_answer *answer, const struct ledger_worker *now) {
+static bool workers_is_behind(const struct worker_ask *a, const struct ledger_worker *got,
+                              const struct ledger_answer *answer, const struct ledger_worker *now) {
     return got ? got->version < now->version
                : answer->err.code == ERR_NOT_FOUND && a->version < now->version;
 }
 
 static void take_code(struct workers *w, const struct worker_ask *a,
                       const struct ledger_answer *answer) {
-    struct ledger_worker *got = answer->nworkers > 0 ? &answer->workers[0] : NULL;
-    struct worker *k = find(w, a->owner, a->id, true);
+    struct ledger_worker *got = answer->err.code ? NULL : answer->worker_got.worker;
+    struct worker *k = workers_find(w, a->owner, a->id, true);
     struct ledger_worker now;
     struct err err;
     if (got) {
@@ -493,17 +526,17 @@ static void take_code(struct workers *w, const struct worker_ask *a,
     int rc = roster_find(w->roster, a->owner, a->id, &now, &err);
     if (!k || !k->guest || !guest_awaits(k->guest))
         return;
-    if (rc == 0 && is_behind(a, got, answer, &now)) {
+    if (rc == 0 && workers_is_behind(a, got, answer, &now)) {
         if (ask_code(w, &now, &err) < 0)
             guest_refuse(k->guest, &err);
     } else if (!got) {
         guest_refuse(k->guest, &answer->err);
     } else {
-        load(k, steal_ptr(&got->code), got->code_len, got->version);
+        workers_load(k, steal_ptr(&got->code), got->code_len, got->version);
     }
 }
 
-static void on_code(void *ctx, const struct ledger_answer *answer) {
+static void workers_on_code(void *ctx, const struct ledger_answer *answer) {
     struct worker_ask *a = ctx;
     struct workers *w = a->workers;
     if (w) {
@@ -534,33 +567,35 @@ static int ask_code(struct workers *w, const struct ledger_worker *of, struct er
     memcpy(a->owner, of->owner, sizeof(a->owner));
     memcpy(a->id, of->id, sizeof(a->id));
     w->asks = a;
-    ledger_call(w->opt.ledger, &(struct ledger_ask){.op = LEDGER_WORKER_GET, .worker = of}, on_code,
-                a);
+    ledger_call(w->opt.ledger,
+                &(struct ledger_ask){.op = LEDGER_WORKER_GET,
+                                     .worker_get = {.owner = a->owner, .id = a->id}},
+                workers_on_code, a);
     return 0;
 }
 
 /* A call on the worker's isolate, which is started if it is not warm. */
-static int call(struct workers *w, const struct ledger_worker *of,
-                const struct guest_request *request, struct guest_call **ret_call,
-                struct err *err) {
-    struct worker *k = find(w, of->owner, of->id, true);
+static int workers_call(struct workers *w, const struct ledger_worker *of,
+                        const struct guest_request *request, struct guest_call **ret_call,
+                        struct err *err) {
+    struct worker *k = workers_find(w, of->owner, of->id, true);
     if (!k)
-        k = add(w, of->owner, of->id, true);
+        k = workers_add(w, of->owner, of->id, true);
     k->used_ms = clock_mono_ms();
     if (warm_guest(k)) {
         *ret_call = guest_call(k->guest, request);
         return 0;
     }
-    int rc = make_room(w, k->owner, err);
+    int rc = workers_make_room(w, k->owner, err);
     if (rc < 0)
         return rc;
     k->guest = guest_await(w->opt.runner, &(struct guest_spec){.owner = k->owner, .label = k->id},
-                           request, on_guest_end, k, ret_call);
+                           request, workers_on_guest_end, k, ret_call);
     unsigned char hash[PROGRAM_HASH_SIZE];
     hash_version(of, hash);
     const struct program *code = programs_get(w->codes, hash);
     if (code)
-        load(k, xstrndup(code->data, code->len), code->len, of->version);
+        workers_load(k, xstrndup(code->data, code->len), code->len, of->version);
     else if (ask_code(w, of, err) < 0)
         guest_refuse(k->guest, err);
     return 0;
@@ -572,9 +607,10 @@ static int find_served(struct workers *w, const struct workers_fetch *fetch,
     int rc = roster_find_label(w->roster, fetch->label, &k, err);
     if (rc < 0)
         return rc;
-    if (fetch->caller_required && !k.public &&
-        (!fetch->caller || (*fetch->caller && strcmp(fetch->caller, k.owner) != 0)))
-        return err_set(err, ERR_NOT_FOUND, "there is no worker at this host name");
+    if (!k.public && (!fetch->caller || (*fetch->caller && strcmp(fetch->caller, k.owner) != 0)))
+        return err_set(err, ERR_NOT_FOUND,
+                       "there is no worker at this host name for this caller: for others than its "
+                       "owner, and for pages of another origin, a worker says \"public\": true");
     *ret_worker = k;
     return 0;
 }
@@ -593,7 +629,7 @@ int workers_call_label(struct workers *w, const struct workers_fetch *fetch,
                        struct err *err) {
     struct ledger_worker k;
     int rc = find_served(w, fetch, &k, err);
-    return rc < 0 ? rc : call(w, &k, request, ret_call, err);
+    return rc < 0 ? rc : workers_call(w, &k, request, ret_call, err);
 }
 
 /* --- bindings: calls from one worker to another --- */
@@ -630,13 +666,19 @@ struct peer_call {
     struct buf body; /* what it answered */
 };
 
-static void answer(struct peer_call *c, uint16_t type, const char *json, size_t len) {
+static void workers_answer(struct peer_call *c, uint16_t type, const char *json, size_t len) {
     if (c->answered)
         return;
     c->answered = true;
-    if (c->peer->channel)
-        (void)channel_send(c->peer->channel,
-                           &(struct wire_out){.type = type, .id = c->id, .pieces = {{json, len}}});
+    static const char full[] =
+        "{\"name\":\"RangeError\",\"message\":\"too many large answers wait for this program\"}";
+    struct channel *channel = c->peer->channel;
+    struct wire_out out = {.type = type, .id = c->id, .pieces = {{json, len}}};
+    if (!channel || channel_send(channel, &out))
+        return;
+    out = (struct wire_out){
+        .type = ISOLATE_BINDING_FAIL, .id = c->id, .pieces = {{full, sizeof(full) - 1}}};
+    (void)channel_send(channel, &out);
 }
 
 static void answer_failure(struct peer_call *c, const char *name, const char *message) {
@@ -650,26 +692,31 @@ static void answer_failure(struct peer_call *c, const char *name, const char *me
     json_writer_key(&w, "message");
     json_writer_str(&w, message ? message : "");
     json_writer_object_end(&w);
-    answer(c, ISOLATE_BINDING_FAIL, b.data, b.len);
+    workers_answer(c, ISOLATE_BINDING_FAIL, b.data, b.len);
 }
 
-static void on_peer_result(void *ctx, const char *json, size_t len) {
+static void workers_on_peer_result(void *ctx, const char *json, size_t len) {
     if (len == 0)
-        answer(ctx, ISOLATE_BINDING_RESULT, "{\"$t\":\"undefined\"}", 18);
+        workers_answer(ctx, ISOLATE_BINDING_RESULT, "{\"$t\":\"undefined\"}", 18);
     else
-        answer(ctx, ISOLATE_BINDING_RESULT, json, len);
+        workers_answer(ctx, ISOLATE_BINDING_RESULT, json, len);
 }
 
 /* fetch() over a binding: the answer is one value, with the body as bytes. */
-static void on_peer_response(void *ctx, const json_t *head) {
+static void workers_on_peer_response(void *ctx, const json_t *head) {
     struct peer_call *c = ctx;
     json_decref(c->head);
     c->head = json_deep_copy(head);
 }
 
-static void on_peer_body(void *ctx, const char *data, size_t len, bool last) {
+static void workers_on_peer_body(void *ctx, const char *data, size_t len, bool last) {
     struct peer_call *c = ctx;
-    (void)buf_add(&c->body, data, len);
+    size_t before = c->body.len;
+    if (c->peer->body_bytes + len > PEER_BODIES_MAX)
+        c->body.full = true;
+    else
+        (void)buf_add(&c->body, data, len);
+    c->peer->body_bytes += c->body.len - before;
     guest_call_passed(c->call, len);
     if (!last || !c->head)
         return;
@@ -684,20 +731,22 @@ static void on_peer_body(void *ctx, const char *data, size_t len, bool last) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, ISOLATE_FRAME_MAX);
     if (json_dump(c->head, &b))
-        answer(c, ISOLATE_BINDING_RESULT, b.data, b.len);
+        workers_answer(c, ISOLATE_BINDING_RESULT, b.data, b.len);
 }
 
-static void on_peer_error(void *ctx, const json_t *e) {
+static void workers_on_peer_error(void *ctx, const json_t *e) {
     answer_failure(ctx, json_string_value(json_object_get(e, "name")),
                    json_string_value(json_object_get(e, "message")));
 }
 
-static void on_peer_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
+static void workers_on_peer_done(void *ctx, const struct guest_usage *usage,
+                                 const struct err *err) {
     (void)usage;
     struct peer_call *c = ctx;
     struct peer *p = c->peer;
     answer_failure(c, "Error", err ? err->message : "the worker gave no answer");
     p->calls--;
+    p->body_bytes -= c->body.len;
     if (p->ended && p->calls == 0)
         free_peer(p);
     json_decref(c->head);
@@ -707,8 +756,8 @@ static void on_peer_done(void *ctx, const struct guest_usage *usage, const struc
 
 /* The call as the target's isolate reads it. A fetch() becomes a request with its body beside it.
  */
-static int write_call(const struct peer *p, const char *method, size_t n, const char *args,
-                      size_t args_len, struct buf *out, struct buf *body, struct err *err) {
+static int workers_write_call(const struct peer *p, const char *method, size_t n, const char *args,
+                              size_t args_len, struct buf *out, struct buf *body, struct err *err) {
     bool fetch = n == 5 && memcmp(method, "fetch", 5) == 0;
     struct json_writer w;
     json_writer_init(&w, out);
@@ -750,7 +799,7 @@ static int write_call(const struct peer *p, const char *method, size_t n, const 
     return out->full ? err_set(err, ERR_TOO_LARGE, "the call is too large") : 0;
 }
 
-static void on_peer_frame(void *ctx, struct wire_frame *f) {
+static void workers_on_peer_frame(void *ctx, struct wire_frame *f) {
     struct peer *p = ctx;
     struct unpack u;
     size_t n;
@@ -760,7 +809,7 @@ static void on_peer_frame(void *ctx, struct wire_frame *f) {
     size_t args_len = (size_t)(u.end - u.at);
     struct peer_call *c = xcalloc(1, sizeof(*c));
     *c = (struct peer_call){.peer = p, .id = f->id};
-    buf_init(&c->body, PEER_FRAME_MAX / 2);
+    buf_init(&c->body, PEER_BODY_MAX);
     p->calls++;
     struct err err;
     struct ledger_worker k;
@@ -776,26 +825,27 @@ static void on_peer_frame(void *ctx, struct wire_frame *f) {
     if (rc == 0)
         rc = roster_find(p->workers->roster, p->owner, p->id, &k, &err);
     if (rc == 0)
-        rc = write_call(p, method, n, args, args_len, &spec, &body, &err);
+        rc = workers_write_call(p, method, n, args, args_len, &spec, &body, &err);
     if (rc == 0)
-        rc = call(p->workers, &k,
-                  &(struct guest_request){.spec = spec.data,
-                                          .spec_len = spec.len,
-                                          .body = body.data,
-                                          .body_len = body.len,
-                                          .wall_ms = p->workers->opt.runner->config.limits.wall_ms,
-                                          .callbacks = {.on_result = on_peer_result,
-                                                        .on_response = on_peer_response,
-                                                        .on_body = on_peer_body,
-                                                        .on_error = on_peer_error,
-                                                        .on_done = on_peer_done},
-                                          .ctx = c},
-                  &c->call, &err);
+        rc = workers_call(
+            p->workers, &k,
+            &(struct guest_request){.spec = spec.data,
+                                    .spec_len = spec.len,
+                                    .body = body.data,
+                                    .body_len = body.len,
+                                    .wall_ms = p->workers->opt.runner->config.limits.wall_ms,
+                                    .callbacks = {.on_result = workers_on_peer_result,
+                                                  .on_response = workers_on_peer_response,
+                                                  .on_body = workers_on_peer_body,
+                                                  .on_error = workers_on_peer_error,
+                                                  .on_done = workers_on_peer_done},
+                                    .ctx = c},
+            &c->call, &err);
     if (rc < 0)
-        on_peer_done(c, NULL, &err);
+        workers_on_peer_done(c, NULL, &err);
 }
 
-static void on_peer_end(void *ctx, const struct err *err) {
+static void workers_on_peer_end(void *ctx, const struct err *err) {
     (void)err;
     end_peer(ctx);
 }
@@ -819,10 +869,10 @@ int workers_connect(struct workers *w, const char *owner, const char *id, const 
     p->entrypoint = entrypoint ? xstrdup(entrypoint) : NULL;
     p->props = json_incref((json_t *)(uintptr_t)props);
     rc = channel_create(w->opt.runner->loop, pair[0],
-                        &(struct channel_options){.max_frame_bytes = PEER_FRAME_MAX,
-                                                  .max_queue_bytes = (size_t)4 * PEER_FRAME_MAX,
-                                                  .on_frame = on_peer_frame,
-                                                  .on_end = on_peer_end,
+                        &(struct channel_options){.max_frame_bytes = ISOLATE_FRAME_MAX,
+                                                  .max_queue_bytes = (size_t)2 * ISOLATE_FRAME_MAX,
+                                                  .on_frame = workers_on_peer_frame,
+                                                  .on_end = workers_on_peer_end,
                                                   .ctx = p},
                         &p->channel, err);
     if (rc < 0) {

@@ -2,9 +2,10 @@
 /* Workers: programs that are loaded by id and stay warm. Deployed ones are kept in the ledger:
  * which there are is in the front's copy (roster.h), and who starts one waits for its code as he
  * waits for the compiler. An isolate is started at the first call and ended when it has been idle,
- * when others need the place, or when its worker was put anew or deleted. A worker belongs to the
- * key that made it: ids of different owners do not meet. */
+ * when others need the place, when its worker was put again or deleted, or when the grants of its
+ * key changed. A worker belongs to the key that made it: ids of different owners do not meet. */
 
+#include "front/run/bindings.h"
 #include "front/run/code.h"
 #include "front/run/guest.h"
 #include "front/run/roster.h"
@@ -14,6 +15,7 @@ struct workers;
 
 struct workers_options {
     const struct facet_open *facet_open; /* how their databases are opened; borrowed */
+    struct keyring *keys;                /* what their owners may bind; borrowed */
     struct runner *runner;
     struct ledger *ledger;
     struct jobs *jobs;
@@ -27,8 +29,12 @@ int workers_create(const struct workers_options *options, struct workers **ret_w
 /* Ends all warm isolates. The ledger may answer later. */
 void workers_destroy(struct workers *w);
 
-/* Where an owner's facets lie; the caller frees. */
-char *workers_facets_dir(const struct workers *w, const char *owner);
+/* Keys have changed. What an isolate of a key holds was bound by the grants of then: where they are
+ * others now, it ends with the calls in it. */
+void workers_recheck(struct workers *w);
+
+/* What programs of keys are bound by: also those that are no workers. */
+const struct bindings *workers_bindings(const struct workers *w);
 
 /* A run on the warm isolate of (owner, id): the same program is reused, another one replaces it. */
 struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
@@ -57,8 +63,7 @@ int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct
 /* A call of fetch() on the worker with that label. ERR_NOT_FOUND if there is none. */
 struct workers_fetch {
     const char *label;
-    const char *caller;   /* key id of the caller, NULL if it has none, "" for the operator */
-    bool caller_required; /* only the owner and public workers */
+    const char *caller; /* key id of the caller, NULL if it has none, "" for the operator */
 };
 /* Whether there is such a worker for the caller, and whose: to be asked before a body is read. */
 int workers_check_label(struct workers *w, const struct workers_fetch *fetch,

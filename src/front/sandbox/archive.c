@@ -44,7 +44,7 @@ static void free_archive(struct archive *a) {
     free(a);
 }
 
-static void end(struct archive *a, const struct err *err) {
+static void archive_end(struct archive *a, const struct err *err) {
     struct archive_callbacks callbacks = a->callbacks;
     void *ctx = a->ctx;
     bool cancelled = a->cancelled;
@@ -53,22 +53,33 @@ static void end(struct archive *a, const struct err *err) {
         callbacks.on_end(ctx, err);
 }
 
-static void on_not_begun(void *ctx) {
+static void archive_on_not_begun(void *ctx) {
     struct archive *a = ctx;
     struct err err = a->err;
-    end(a, &err);
+    archive_end(a, &err);
 }
 
 /* --- what tar says --- */
 
+bool sandbox_tar_is_too_large(const struct sandbox_exit *exit, const char *said, size_t len) {
+    static const char *const words[] = {"No space left", "Wrote only"};
+    if (exit && exit->signaled && exit->code == SIGXFSZ)
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (len > 0 && memmem(said, len, words[i], strlen(words[i])))
+            return true;
+    return false;
+}
+
 static void set_failed(const struct archive *a, const struct sandbox_exit *exit, struct err *err) {
     static const char denied[] = "Permission denied";
     bool unreadable = !a->in && memmem(a->error, a->error_len, denied, strlen(denied));
-    if (a->error_len > 0)
+    if (a->in && sandbox_tar_is_too_large(exit, a->error, a->error_len))
+        (void)err_set(err, ERR_LIMIT, "the archive, or a file of it, is larger than the disk: %.*s",
+                      (int)a->error_len, a->error);
+    else if (a->error_len > 0)
         (void)err_set(err, ERR_BAD_REQUEST, "%.*s%s", (int)a->error_len, a->error,
                       unreadable ? "skip_unreadable=1 leaves such files out" : "");
-    else if (exit && exit->signaled && exit->code == SIGXFSZ)
-        (void)err_set(err, ERR_LIMIT, "a file of the archive is larger than the disk");
     else if (exit)
         (void)err_set(err, ERR_IO, "tar ended with %s%u", exit->signaled ? "signal " : "",
                       exit->code);
@@ -80,13 +91,13 @@ static void hand_on(struct archive *a, const char *data, size_t len) {
 }
 
 /* What was held back. */
-static void let_go(struct archive *a) {
+static void archive_let_go(struct archive *a) {
     a->held = false;
     hand_on(a, a->head.data, a->head.len);
     buf_clear(&a->head);
 }
 
-static void on_output(void *ctx, int stream, const char *data, size_t len) {
+static void archive_on_output(void *ctx, int stream, const char *data, size_t len) {
     struct archive *a = ctx;
     if (stream == 2) {
         size_t n = MIN(len, sizeof(a->error) - a->error_len);
@@ -101,11 +112,11 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
         return;
     }
     if (a->held)
-        let_go(a);
+        archive_let_go(a);
     hand_on(a, data, len);
 }
 
-static void on_drained(void *ctx) {
+static void archive_on_drained(void *ctx) {
     struct archive *a = ctx;
     count_queued(a);
     if (!a->full || a->cancelled)
@@ -114,24 +125,24 @@ static void on_drained(void *ctx) {
     a->callbacks.on_room(a->ctx);
 }
 
-static void on_exit_(void *ctx, const struct sandbox_exit *exit, const struct err *why) {
+static void archive_on_exit_(void *ctx, const struct sandbox_exit *exit, const struct err *why) {
     struct archive *a = ctx;
     struct err err = {0};
     /* Packing, 1 says that a file changed while it was read: the archive is whole all the same. */
     bool ok = exit && !exit->signaled && exit->code <= (a->in ? 0 : 1);
     a->command = NULL;
     if (ok && a->held && !a->cancelled)
-        let_go(a);
+        archive_let_go(a);
     if (why)
         err = *why;
     else if (!ok)
         set_failed(a, exit, &err);
-    end(a, ok ? NULL : &err);
+    archive_end(a, ok ? NULL : &err);
 }
 
 /* --- the beginning --- */
 
-static int start(struct archive *a, const char *const *args, struct err *err) {
+static int archive_start(struct archive *a, const char *const *args, struct err *err) {
     struct sandbox_exec e = {.cwd = (char *)"/"};
     struct sandbox *s = sandboxes_find(a->all, a->id);
     for (size_t i = 0; args[i]; i++)
@@ -139,11 +150,12 @@ static int start(struct archive *a, const char *const *args, struct err *err) {
     if (s && s->state == SANDBOX_RUNNING)
         a->command = sandbox_command_start(
             s->box,
-            &(struct sandbox_command_options){
-                .exec = &e,
-                .input = a->in,
-                .callbacks = {NULL, on_output, a->in ? on_drained : NULL, on_exit_},
-                .ctx = a},
+            &(struct sandbox_command_options){.exec = &e,
+                                              .input = a->in,
+                                              .callbacks = {NULL, archive_on_output,
+                                                            a->in ? archive_on_drained : NULL,
+                                                            archive_on_exit_},
+                                              .ctx = a},
             err);
     else
         (void)err_set(err, ERR_CONFLICT, "the sandbox was paused or ended");
@@ -192,7 +204,7 @@ struct archive *archive_pack(struct sandbox *s, const struct archive_pack *what,
         args[n++] = "--ignore-failed-read";
     for (const char *const *more = is_root(a->path) ? of_root : all; *more; more++)
         args[n++] = *more;
-    if (start(a, args, err) == 0)
+    if (archive_start(a, args, err) == 0)
         return a;
     free_archive(a);
     return NULL;
@@ -211,8 +223,8 @@ static bool begin_unpack(struct archive *a) {
     const char *args[] = {
         "tar", "-C", a->path, gzip ? "-xzf" : "-xf", "-", "--no-same-owner", "--same-permissions",
         NULL};
-    if (start(a, args, &a->err) < 0) {
-        later_post(sandboxes_later(a->all), &a->later, on_not_begun, a);
+    if (archive_start(a, args, &a->err) < 0) {
+        later_post(sandboxes_later(a->all), &a->later, archive_on_not_begun, a);
         return false;
     }
     (void)sandbox_command_write(a->command, a->head.data, a->head.len);

@@ -13,7 +13,8 @@ struct sandbox_change {
     sandbox_changed cb; /* NULL: nobody waits */
     void *ctx;
     bool pause;
-    json_t *network; /* what is shown of it */
+    struct network_ask network;
+    json_t *shown; /* of the network */
     struct later later;
 };
 
@@ -24,19 +25,21 @@ static struct sandbox_change *new_change(struct sandbox *s, sandbox_changed cb, 
     return c;
 }
 
-static void tell(struct sandbox_change *c, const struct err *err) {
+static void sandbox_change_tell(struct sandbox_change *c, const struct err *err) {
     if (c->cb)
         c->cb(c->ctx, err);
-    json_decref(c->network);
+    network_ask_finish(&c->network);
+    json_decref(c->shown);
     free(c);
 }
 
 static void tell_later(void *ctx) {
-    tell(ctx, NULL);
+    sandbox_change_tell(ctx, NULL);
 }
 
-static struct sandbox_change *wait_for(struct sandbox_change *c, const struct sandbox_call *call,
-                                       struct err *err) {
+static struct sandbox_change *sandbox_change_wait_for(struct sandbox_change *c,
+                                                      const struct sandbox_call *call,
+                                                      struct err *err) {
     if (call)
         return c;
     (void)err_set(err, ERR_UNAVAILABLE, "the sandbox takes no requests now");
@@ -48,7 +51,8 @@ void sandbox_change_leave(struct sandbox_change *c) {
     c->cb = NULL;
 }
 
-static void on_paused(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void sandbox_change_on_paused(void *ctx, struct sandbox_reply *reply,
+                                     const struct err *err) {
     struct sandbox_change *c = ctx;
     struct sandbox *s = sandboxes_find(c->all, c->id);
     (void)reply;
@@ -57,7 +61,7 @@ static void on_paused(void *ctx, struct sandbox_reply *reply, const struct err *
         sandbox_move(s, runs ? SANDBOX_RUNNING : SANDBOX_PAUSED);
     if (s && !err)
         sandbox_save(s);
-    tell(c, err);
+    sandbox_change_tell(c, err);
 }
 
 struct sandbox_change *sandbox_pause(struct sandbox *s, bool pause, sandbox_changed cb, void *ctx,
@@ -73,38 +77,42 @@ struct sandbox_change *sandbox_pause(struct sandbox *s, bool pause, sandbox_chan
         return c;
     }
     if (!pause)
-        return wait_for(c, sandbox_box_resume(s->box, on_paused, c), err);
-    const struct sandbox_call *call = sandbox_box_pause(s->box, on_paused, c);
+        return sandbox_change_wait_for(c, sandbox_box_resume(s->box, sandbox_change_on_paused, c),
+                                       err);
+    const struct sandbox_call *call = sandbox_box_pause(s->box, sandbox_change_on_paused, c);
     if (call) /* from here on nothing is sent to it that it could not answer */
         sandbox_move(s, SANDBOX_PAUSED);
-    return wait_for(c, call, err);
+    return sandbox_change_wait_for(c, call, err);
 }
 
-static void on_network(void *ctx, const struct err *err) {
+static void sandbox_change_on_network(void *ctx, const struct err *err) {
     struct sandbox_change *c = ctx;
     struct sandbox *s = sandboxes_find(c->all, c->id);
     if (!err && s) {
-        (void)json_object_set(s->doc, "network", c->network);
+        network_ask_finish(&s->network);
+        s->network = c->network;
+        c->network = (struct network_ask){0};
+        (void)json_object_set(s->doc, "network", c->shown);
         sandbox_save(s);
     }
-    tell(c, err);
+    sandbox_change_tell(c, err);
 }
 
 struct sandbox_change *sandbox_set_network(struct sandbox *s, const struct sandbox_network *network,
                                            sandbox_changed cb, void *ctx, struct err *err) {
     struct network *all = sandboxes_network(s->all);
     struct egress_policy policy = {0};
-    json_t *shown = NULL;
-    if (network_read(all, network->json, network->grants, &policy, &shown, err) < 0)
+    if (network_resolve(all, network->ask, network->grants, &policy, err) < 0)
         return NULL;
     for (size_t i = 0; i < network->nroutes; i++)
         network_add_route(all, &policy, &network->routes[i]);
-    if (network->injected)
-        (void)json_object_set(shown, "injected", (json_t *)(uintptr_t)network->injected);
     struct sandbox_change *c = new_change(s, cb, ctx);
-    c->network = shown;
+    network_ask_copy(network->ask, &c->network);
+    c->shown = network_ask_show(network->ask);
+    if (network->injected)
+        (void)json_object_set(c->shown, "injected", (json_t *)(uintptr_t)network->injected);
     if (s->line) {
-        network_line_set(s->line, &policy, on_network, c);
+        network_line_set(s->line, &policy, sandbox_change_on_network, c);
         return c;
     }
     /* Without a network nothing can be asked for, and nothing is what it has. */
@@ -113,16 +121,18 @@ struct sandbox_change *sandbox_set_network(struct sandbox *s, const struct sandb
     return c;
 }
 
-static void on_measured(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void sandbox_change_on_measured(void *ctx, struct sandbox_reply *reply,
+                                       const struct err *err) {
     struct sandbox_change *c = ctx;
     struct sandbox *s = sandboxes_find(c->all, c->id);
     if (!err && s)
         s->stats = reply->used;
-    tell(c, NULL);
+    sandbox_change_tell(c, NULL);
 }
 
 struct sandbox_change *sandbox_measure(struct sandbox *s, sandbox_changed cb, void *ctx,
                                        struct err *err) {
     struct sandbox_change *c = new_change(s, cb, ctx);
-    return wait_for(c, sandbox_box_stats(s->box, on_measured, c), err);
+    return sandbox_change_wait_for(c, sandbox_box_stats(s->box, sandbox_change_on_measured, c),
+                                   err);
 }

@@ -81,8 +81,8 @@ static void command_move(struct sandbox_command *c, enum command_state to) {
     c->state = (enum command_state)sm_next(&command_sm, c->state, to);
 }
 
-static void update(struct stream *s);
-static void settle(struct sandbox_command *c);
+static void sandbox_command_update(struct stream *s);
+static void sandbox_command_settle(struct sandbox_command *c);
 
 uint64_t sandbox_command_id(const struct sandbox_command *c) {
     return c->id;
@@ -100,7 +100,7 @@ void command_set_start_by_ms(struct sandbox_command *c, int64_t by_ms) {
     c->start_by_ms = by_ms;
 }
 
-static void release(struct sandbox_command *c) {
+static void sandbox_command_release(struct sandbox_command *c) {
     if (c->handles > 0 || c->state != COMMAND_TOLD || c->busy)
         return;
     if (c->left_in) {
@@ -115,11 +115,11 @@ static void release(struct sandbox_command *c) {
     free(c);
 }
 
-static void on_stream_closed(uv_handle_t *h) {
+static void sandbox_command_on_stream_closed(uv_handle_t *h) {
     struct stream *s = h->data;
     fd_close(&s->fd);
     s->command->handles--;
-    release(s->command);
+    sandbox_command_release(s->command);
 }
 
 static void close_stream(struct stream *s) {
@@ -132,13 +132,13 @@ static void close_stream(struct stream *s) {
         return;
     s->open = false;
     (void)uv_poll_stop(&s->poll);
-    uv_close((uv_handle_t *)&s->poll, on_stream_closed);
+    uv_close((uv_handle_t *)&s->poll, sandbox_command_on_stream_closed);
 }
 
-static void on_timer_closed(uv_handle_t *h) {
+static void sandbox_command_on_timer_closed(uv_handle_t *h) {
     struct sandbox_command *c = h->data;
     c->handles--;
-    release(c);
+    sandbox_command_release(c);
 }
 
 /* --- input --- */
@@ -151,7 +151,7 @@ static void flush_input(struct sandbox_command *c) {
     struct stream *s = input_stream(c);
     while (c->input.len > 0 && s->open) {
         if (c->tty)
-            (void)fd_set_nonblock(s->fd, true); /* as in read_output() */
+            (void)fd_set_nonblock(s->fd, true); /* as in sandbox_command_read_output() */
         ssize_t n = write(s->fd, c->input.data, c->input.len);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;
@@ -178,7 +178,7 @@ bool sandbox_command_write(struct sandbox_command *c, const void *data, size_t l
         c->input.full = false;
         return false;
     }
-    update(input_stream(c));
+    sandbox_command_update(input_stream(c));
     return true;
 }
 
@@ -229,7 +229,7 @@ static ssize_t drop_output(struct stream *s, size_t max) {
 }
 
 /* False at the end of the stream. */
-static bool read_output(struct stream *s) {
+static bool sandbox_command_read_output(struct stream *s) {
     struct sandbox_command *c = s->command;
     static char chunk[CHUNK]; /* one loop thread; the callee copies what it keeps */
     size_t want = s->last ? s->left : CHUNK;
@@ -258,7 +258,7 @@ static bool read_output(struct stream *s) {
     return true;
 }
 
-static void on_poll(uv_poll_t *p, int status, int events) {
+static void sandbox_command_on_poll(uv_poll_t *p, int status, int events) {
     struct stream *s = p->data;
     struct sandbox_command *c = s->command;
     if (status < 0)
@@ -268,14 +268,15 @@ static void on_poll(uv_poll_t *p, int status, int events) {
         if (!s->open)
             return;
     }
-    if (s != &c->streams[0] && (events & (UV_READABLE | UV_DISCONNECT)) && !read_output(s))
+    if (s != &c->streams[0] && (events & (UV_READABLE | UV_DISCONNECT)) &&
+        !sandbox_command_read_output(s))
         close_stream(s);
     if (s->open)
-        update(s);
-    settle(c);
+        sandbox_command_update(s);
+    sandbox_command_settle(c);
 }
 
-static bool watch(struct stream *s) {
+static bool sandbox_command_watch(struct stream *s) {
     if (s->watched)
         return true;
     if (uv_poll_init(s->loop, &s->poll, s->fd) < 0) {
@@ -288,7 +289,7 @@ static bool watch(struct stream *s) {
     return true;
 }
 
-static void update(struct stream *s) {
+static void sandbox_command_update(struct stream *s) {
     struct sandbox_command *c = s->command;
     if (!s->open)
         return;
@@ -297,23 +298,24 @@ static void update(struct stream *s) {
         events |= UV_READABLE;
     if (s == input_stream(c) && c->input.len > 0)
         events |= UV_WRITABLE;
-    if (events == s->events || !watch(s))
+    if (events == s->events || !sandbox_command_watch(s))
         return;
     s->events = events;
     if (events)
-        (void)uv_poll_start(&s->poll, events, on_poll);
+        (void)uv_poll_start(&s->poll, events, sandbox_command_on_poll);
     else
         (void)uv_poll_stop(&s->poll);
 }
 
-static void on_rest(uv_timer_t *t);
+static void sandbox_command_on_rest(uv_timer_t *t);
 
 void sandbox_command_pause(struct sandbox_command *c, bool paused) {
     c->paused = paused;
     if (!paused && !c->tty && c->state == COMMAND_ENDED)
-        (void)uv_timer_start(&c->timer, on_rest, 0, 0); /* not from within the caller's call */
-    update(&c->streams[1]);
-    update(&c->streams[2]);
+        (void)uv_timer_start(&c->timer, sandbox_command_on_rest, 0,
+                             0); /* not from within the caller's call */
+    sandbox_command_update(&c->streams[1]);
+    sandbox_command_update(&c->streams[2]);
 }
 
 void sandbox_command_discard(struct sandbox_command *c, int stream) {
@@ -349,7 +351,7 @@ static bool too_many_left(const struct sandbox_command *c) {
 }
 
 /* Tells the outcome when the last output was read. */
-static void settle(struct sandbox_command *c) {
+static void sandbox_command_settle(struct sandbox_command *c) {
     if (c->state != COMMAND_ENDED || c->busy)
         return;
     for (int i = 1; i < 3; i++) {
@@ -358,7 +360,7 @@ static void settle(struct sandbox_command *c) {
             return;
     }
     command_move(c, COMMAND_TOLD);
-    uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&c->timer, sandbox_command_on_timer_closed);
     close_stream(&c->streams[0]);
     if (c->tty || too_many_left(c)) {
         close_stream(&c->streams[1]);
@@ -367,13 +369,13 @@ static void settle(struct sandbox_command *c) {
     for (int i = 1; i < 3; i++) {
         c->streams[i].last = false; /* from here on in silence */
         c->paused = false;
-        update(&c->streams[i]);
+        sandbox_command_update(&c->streams[i]);
     }
     c->busy = true;
     if (c->callbacks.on_exit)
         c->callbacks.on_exit(c->ctx, c->err.code ? NULL : &c->exit, c->err.code ? &c->err : NULL);
     c->busy = false;
-    release(c);
+    sandbox_command_release(c);
 }
 
 /* What a pipe holds now is the rest. */
@@ -385,10 +387,10 @@ static void bound_rest(struct stream *s) {
     s->left = ioctl(s->fd, FIONREAD, &n) == 0 && n > 0 ? (size_t)n : 0;
 }
 
-static void on_terminal_late(uv_timer_t *t) {
+static void sandbox_command_on_terminal_late(uv_timer_t *t) {
     struct sandbox_command *c = t->data;
     close_stream(&c->streams[1]);
-    settle(c);
+    sandbox_command_settle(c);
 }
 
 /* At once, not when the loop says that there is some: somebody who was left behind may read it
@@ -396,44 +398,44 @@ static void on_terminal_late(uv_timer_t *t) {
  * there, there is no more to wait for. */
 static void read_rest(struct stream *s) {
     while (s->open && s->left > 0 && !s->command->paused)
-        if (!read_output(s))
+        if (!sandbox_command_read_output(s))
             close_stream(s);
     if (s->open && s->left == 0 && drop_output(s, CHUNK) == 0)
         close_stream(s);
-    update(s);
+    sandbox_command_update(s);
 }
 
-static void on_rest(uv_timer_t *t) {
+static void sandbox_command_on_rest(uv_timer_t *t) {
     struct sandbox_command *c = t->data;
     read_rest(&c->streams[1]);
     read_rest(&c->streams[2]);
-    settle(c);
+    sandbox_command_settle(c);
 }
 
 /* The outcome is known. A terminal hands on with a delay; it
  * says itself when there is no more, unless somebody who was left behind still has it open. */
-static void finish(struct sandbox_command *c) {
+static void sandbox_command_finish(struct sandbox_command *c) {
     unlink_command(c);
     command_move(c, COMMAND_ENDED);
     for (int i = 1; i < 3; i++) {
         if (!c->tty)
             bound_rest(&c->streams[i]);
         else if (c->streams[i].open)
-            (void)uv_timer_start(&c->timer, on_terminal_late, TERMINAL_WAIT_MS, 0);
+            (void)uv_timer_start(&c->timer, sandbox_command_on_terminal_late, TERMINAL_WAIT_MS, 0);
     }
     for (int i = 1; i < 3 && !c->tty; i++)
         read_rest(&c->streams[i]);
-    settle(c);
+    sandbox_command_settle(c);
 }
 
 /* What is left is read at once, also from one that is paused: whoever hears of the end of the
  * sandbox next may not be there any more afterwards. */
-static void drain(struct stream *s) {
+static void sandbox_command_drain(struct stream *s) {
     for (int i = 0; i < DRAIN_READS && s->open && !(s->last && s->left == 0); i++) {
         struct pollfd p = {.fd = s->fd, .events = POLLIN};
         if (poll(&p, 1, 0) <= 0)
             break;
-        if (!read_output(s))
+        if (!sandbox_command_read_output(s))
             close_stream(s);
     }
     close_stream(s);
@@ -444,9 +446,9 @@ void command_box_gone(struct sandbox_command *c) {
     c->next = NULL;
     if (c->state == COMMAND_TOLD)
         return;
-    drain(&c->streams[1]);
-    drain(&c->streams[2]);
-    settle(c);
+    sandbox_command_drain(&c->streams[1]);
+    sandbox_command_drain(&c->streams[2]);
+    sandbox_command_settle(c);
 }
 
 void command_lost(struct sandbox_command *c, const struct err *err) {
@@ -455,31 +457,32 @@ void command_lost(struct sandbox_command *c, const struct err *err) {
     for (int i = 1; i < 3; i++) {
         if (!c->tty)
             bound_rest(&c->streams[i]);
-        drain(&c->streams[i]);
+        sandbox_command_drain(&c->streams[i]);
     }
     command_move(c, COMMAND_ENDED);
-    settle(c);
+    sandbox_command_settle(c);
 }
 
 /* --- the beginning --- */
 
-static void open_stream(struct sandbox_command *c, int which, int fd) {
+static void sandbox_command_open_stream(struct sandbox_command *c, int which, int fd) {
     struct stream *s = &c->streams[which];
     s->fd = fd;
     s->loop = box_loop(c->box);
     s->open = true;
     (void)fd_set_nonblock(fd, true);
-    update(s);
+    sandbox_command_update(s);
 }
 
-static void tell_started(struct sandbox_command *c) {
+static void sandbox_command_tell_started(struct sandbox_command *c) {
     c->busy = true;
     if (c->callbacks.on_started)
         c->callbacks.on_started(c->ctx);
     c->busy = false;
 }
 
-static const char *on_started(struct sandbox_command *c, struct wire_frame *f, struct unpack *u) {
+static const char *sandbox_command_on_started(struct sandbox_command *c, struct wire_frame *f,
+                                              struct unpack *u) {
     unsigned number;
     (void)unpack_u32(u);
     if (c->state != COMMAND_ASKED || !unpack_ok(u) || f->nfds != (c->tty ? 1 : 0))
@@ -491,10 +494,10 @@ static const char *on_started(struct sandbox_command *c, struct wire_frame *f, s
     }
     command_move(c, COMMAND_RUNNING);
     if (c->tty)
-        open_stream(c, 1, fd);
+        sandbox_command_open_stream(c, 1, fd);
     for (int i = 1; i < 3; i++)
-        update(&c->streams[i]);
-    tell_started(c);
+        sandbox_command_update(&c->streams[i]);
+    sandbox_command_tell_started(c);
     return NULL;
 }
 
@@ -502,7 +505,7 @@ const char *command_frame(struct sandbox_command *c, struct wire_frame *f) {
     struct unpack u;
     unpack_init(&u, f->data, f->len);
     if (f->type == INIT_STARTED)
-        return on_started(c, f, &u);
+        return sandbox_command_on_started(c, f, &u);
     if (f->nfds > 0)
         return "a descriptor that nobody asked for";
     if (f->type == INIT_EXITED &&
@@ -512,14 +515,14 @@ const char *command_frame(struct sandbox_command *c, struct wire_frame *f) {
             return "an exit that is none";
         if (c->state == COMMAND_ASKED) {
             command_move(c, COMMAND_RUNNING);
-            tell_started(c);
+            sandbox_command_tell_started(c);
         }
-        finish(c);
+        sandbox_command_finish(c);
         return NULL;
     }
     if (f->type == INIT_ERROR && c->state == COMMAND_ASKED) {
         (void)unpack_sandbox_error(&u, &c->err);
-        finish(c);
+        sandbox_command_finish(c);
         return NULL;
     }
     return "a message out of turn";
@@ -627,6 +630,6 @@ struct sandbox_command *sandbox_command_start(struct sandbox_box *b,
     c->handles = 1;
     for (int i = 0; i < 3; i++)
         if (p.ours[i] >= 0)
-            open_stream(c, i, p.ours[i]);
+            sandbox_command_open_stream(c, i, p.ours[i]);
     return c;
 }

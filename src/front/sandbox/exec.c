@@ -21,10 +21,6 @@
 
 enum {
     CHUNK = 32768,
-    ARGS_MAX = 4096,
-    ENV_MAX = 4096,
-    ARGS_BYTES = 512 * 1024,
-    STDIN_BYTES = 1 << 20,
     SMALL_STDIN_BYTES = 16 << 10,
     HELD_BYTES = 4096,                 /* of a stream, in the record */
     HERE_MAX = SANDBOX_EXECS_MAX - 16, /* of one sandbox; init's other places are for files */
@@ -41,12 +37,19 @@ static const struct sm exec_sm = {"command", states, ARRAY_LEN(states)};
 
 static const char *const suffixes[] = {NULL, "stdout", "stderr"};
 
-static void move(struct exec *e, enum exec_state to) {
+static void exec_move(struct exec *e, enum exec_state to) {
     e->state = (enum exec_state)sm_next(&exec_sm, e->state, to);
 }
 
 bool exec_has_ended(const struct exec *e) {
     return e->state > EXEC_RUNNING;
+}
+
+enum exec_state exec_record_state(const struct store_record *r) {
+    unsigned i = 0;
+    while (i < EXEC_INTERRUPTED && strcmp(states[i].name, r->status) != 0)
+        i++;
+    return (enum exec_state)i;
 }
 
 /* --- output --- */
@@ -61,7 +64,7 @@ static int open_file(const struct exec *e, int stream, int flags) {
 }
 
 /* From here on the stream is kept in a file. */
-static int spill(struct exec *e, int stream) {
+static int exec_spill(struct exec *e, int stream) {
     struct buf *held = &e->held[stream];
     if (e->fds[stream] >= 0)
         return 0;
@@ -74,12 +77,12 @@ static int spill(struct exec *e, int stream) {
 }
 
 /* To open a file takes as long as all else that is done about a short command. */
-static int keep(struct exec *e, int stream, const char *data, size_t len) {
+static int exec_keep(struct exec *e, int stream, const char *data, size_t len) {
     struct buf *held = &e->held[stream];
     if (e->fds[stream] < 0 && held->len + len <= HELD_BYTES &&
         !sandbox_command_is_terminal(e->command))
         return buf_add(held, data, len) ? 0 : -1;
-    return spill(e, stream) < 0 ? -1 : fd_write_all(e->fds[stream], data, len);
+    return exec_spill(e, stream) < 0 ? -1 : fd_write_all(e->fds[stream], data, len);
 }
 
 static void failed_to_keep(struct exec *e, int stream) {
@@ -96,11 +99,11 @@ static void failed_to_keep(struct exec *e, int stream) {
 /* What is held would be lost with the server: it is for a command that is about to end. */
 static void spill_all(struct exec *e) {
     for (int i = 1; i < 3; i++)
-        if (e->held[i].len > 0 && spill(e, i) < 0)
+        if (e->held[i].len > 0 && exec_spill(e, i) < 0)
             failed_to_keep(e, i);
 }
 
-static void wake(struct exec *e) {
+static void exec_wake(struct exec *e) {
     struct exec_follower *next;
     e->refs++;
     for (struct exec_follower *f = e->followers; f; f = next) {
@@ -122,7 +125,7 @@ static void begin_anew(struct exec *e, int stream) {
                               json_integer((json_int_t)e->first[stream]));
 }
 
-static void on_output(void *ctx, int stream, const char *data, size_t len) {
+static void exec_on_output(void *ctx, int stream, const char *data, size_t len) {
     struct exec *e = ctx;
     const struct sandbox_settings *set = sandboxes_settings(e->all);
     uint64_t max = (uint64_t)set->output_mb << 20;
@@ -139,7 +142,7 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
     size_t n = (size_t)MIN((uint64_t)len, MIN(room, left));
     e->bytes[stream] += len;
     e->sandbox->kept_bytes += n;
-    if (n > 0 && keep(e, stream, data, n) < 0) {
+    if (n > 0 && exec_keep(e, stream, data, n) < 0) {
         failed_to_keep(e, stream);
         n = 0;
     }
@@ -153,7 +156,7 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
         sandbox_command_discard(e->command, stream);
     }
     if (n > 0)
-        wake(e);
+        exec_wake(e);
 }
 
 ssize_t exec_read(struct exec *e, int stream, uint64_t offset, void *out, size_t len) {
@@ -237,13 +240,13 @@ void exec_unref(struct exec *e) {
 
 /* --- what is shown and remembered --- */
 
-static json_t *show(const char *id, const char *sandbox, const char *status, int64_t created_ms,
-                    int64_t ended_ms, const json_t *doc) {
+static json_t *sandbox_exec_show(const char *id, const char *sandbox, enum exec_state state,
+                                 int64_t created_ms, int64_t ended_ms, const json_t *doc) {
     char text[CLOCK_RFC3339_SIZE];
     json_t *o = json_object();
     (void)json_object_set_new(o, "id", json_string(id));
     (void)json_object_set_new(o, "sandbox", json_string(sandbox));
-    (void)json_object_set_new(o, "status", json_string(status));
+    (void)json_object_set_new(o, "status", json_string(states[state].name));
     (void)json_object_set_new(o, "exit_code", json_null());
     (void)json_object_set_new(o, "signal", json_null());
     (void)json_object_set_new(o, "oom", json_false());
@@ -259,7 +262,7 @@ static json_t *show(const char *id, const char *sandbox, const char *status, int
     (void)json_object_update(o, (json_t *)(uintptr_t)doc);
     for (int i = 1; i < 3; i++)
         (void)json_object_del(o, held_keys[i]);
-    if (strcmp(status, "interrupted") == 0 && json_is_null(json_object_get(o, "error")))
+    if (state == EXEC_INTERRUPTED && json_is_null(json_object_get(o, "error")))
         (void)json_object_set_new(o, "error",
                                   json_pack("{s:s,s:s}", "code", "interrupted", "message",
                                             "the server ended while this was running"));
@@ -270,7 +273,7 @@ json_t *exec_show(struct exec *e) {
     if (!exec_has_ended(e))
         spill_all(e); /* as exec_read() does: who is told of bytes can come for them */
     json_t *o =
-        show(e->id, e->sandbox_id, states[e->state].name, e->created_ms, e->ended_ms, e->doc);
+        sandbox_exec_show(e->id, e->sandbox_id, e->state, e->created_ms, e->ended_ms, e->doc);
     if (!e->command)
         return o;
     (void)json_object_set_new(o, "stdout_bytes", json_integer((json_int_t)e->bytes[1]));
@@ -280,11 +283,12 @@ json_t *exec_show(struct exec *e) {
 }
 
 json_t *exec_show_record(const struct store_record *r) {
-    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
-    return show(r->id, r->parent, r->status, r->created_ms, r->ended_ms, doc);
+    _cleanup_(json) json_t *doc = store_record_doc(r);
+    return sandbox_exec_show(r->id, r->parent, exec_record_state(r), r->created_ms, r->ended_ms,
+                             doc);
 }
 
-static int save(struct exec *e, bool untold, struct err *err) {
+static int exec_save(struct exec *e, struct err *err) {
     _cleanup_(free) char *doc = json_dumps(e->doc, JSON_COMPACT);
     struct store_record r = {.status = (char *)(uintptr_t)states[e->state].name,
                              .created_ms = e->created_ms,
@@ -293,8 +297,7 @@ static int save(struct exec *e, bool untold, struct err *err) {
     memcpy(r.id, e->id, sizeof(r.id));
     memcpy(r.owner, e->owner, sizeof(r.owner));
     memcpy(r.parent, e->sandbox_id, sizeof(r.parent));
-    return untold ? store_record_put_untold(sandboxes_store(e->all), "exec", &r, err)
-                  : store_record_put(sandboxes_store(e->all), "exec", &r, err);
+    return store_record_put(sandboxes_store(e->all), "exec", &r, err);
 }
 
 static json_t *error_of(const struct err *err) {
@@ -320,7 +323,7 @@ void exec_detach(struct exec *e) {
     e->sandbox = NULL;
 }
 
-static void on_input_drained(void *ctx) {
+static void exec_on_input_drained(void *ctx) {
     struct exec *e = ctx;
     if (e->input)
         exec_input_wake(e->input);
@@ -334,18 +337,20 @@ static void put_held(struct exec *e) {
             continue;
         if (utf8_is_valid(held->data, held->len) && !memchr(held->data, 0, held->len))
             (void)json_object_set_new(e->doc, held_keys[i], json_stringn(held->data, held->len));
-        else if (spill(e, i) < 0)
+        else if (exec_spill(e, i) < 0)
             failed_to_keep(e, i);
     }
 }
 
 /* An end that nobody has seen is not made up: its exit code stays null. */
-static void finish(struct exec *e, const struct err *why) {
+static void exec_finish(struct exec *e, const struct err *why) {
     struct err err;
     json_t *d = e->doc;
     e->ended_ms = clock_wall_ms();
     put_held(e);
-    move(e, e->has_exit ? EXEC_EXITED : e->state == EXEC_RUNNING ? EXEC_INTERRUPTED : EXEC_FAILED);
+    exec_move(e, e->has_exit                ? EXEC_EXITED
+                 : e->state == EXEC_RUNNING ? EXEC_INTERRUPTED
+                                            : EXEC_FAILED);
     if (e->has_exit) {
         (void)json_object_set_new(d, e->exit.signaled ? "signal" : "exit_code",
                                   json_integer(e->exit.code));
@@ -364,26 +369,26 @@ static void finish(struct exec *e, const struct err *why) {
         e->err = *why;
     if (e->err.code)
         (void)json_object_set_new(d, "error", safe_error(&e->err));
-    if (save(e, false, &err) < 0)
+    if (exec_save(e, &err) < 0)
         log_error("sandbox.record", "sandbox", e->sandbox_id, "error", err.message);
     exec_detach(e);
-    on_input_drained(e);
-    wake(e);
+    exec_on_input_drained(e);
+    exec_wake(e);
     exec_unref(e);
 }
 
 /* The kernel's killer says nothing to the one who waits for the process, and may have taken one of
  * its children: the counter tells. */
-static void on_stats(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void exec_on_stats(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct exec *e = ctx;
     if (!err && e->sandbox) {
         e->exit.oom = reply->used.oom_kills > e->sandbox->stats.oom_kills;
         e->sandbox->stats = reply->used;
     }
-    finish(e, NULL);
+    exec_finish(e, NULL);
 }
 
-static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
+static void exec_on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
     struct exec *e = ctx;
     for (int i = 1; i < 3; i++)
         e->bytes[i] += sandbox_command_discarded(e->command, i);
@@ -393,159 +398,22 @@ static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct e
         e->exit = *exit;
         bool well = !exit->signaled && exit->code == 0;
         if (!well && !exit->oom && !e->timed_out && e->sandbox && e->sandbox->box &&
-            sandbox_box_stats(e->sandbox->box, on_stats, e))
+            sandbox_box_stats(e->sandbox->box, exec_on_stats, e))
             return;
     }
-    finish(e, err);
+    exec_finish(e, err);
 }
 
-static void on_started(void *ctx) {
+static void exec_on_started(void *ctx) {
     struct exec *e = ctx;
-    move(e, EXEC_RUNNING);
-    wake(e);
+    exec_move(e, EXEC_RUNNING);
+    exec_wake(e);
 }
 
-/* --- reading the request --- */
-
-struct exec_request {
-    struct sandbox_exec exec;
-    const char *stdin_text;
-    size_t stdin_len;
-    bool input;
-    int64_t timeout_s;
-};
-
-static int add_strings(const json_t *list, const char *what, struct sandbox_strv *v,
-                       struct err *err) {
-    size_t i;
-    size_t bytes = 0;
-    const json_t *s;
-    if (!json_is_array(list) || json_array_size(list) == 0 || json_array_size(list) > ARGS_MAX)
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of 1 to %d strings", what,
-                       ARGS_MAX);
-    json_array_foreach(list, i, s) {
-        const char *text = json_string_value(s);
-        if (!text || strlen(text) != json_string_length(s))
-            return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings without NUL",
-                           what);
-        bytes += strlen(text) + 1;
-        if (bytes > ARGS_BYTES)
-            return err_set(err, ERR_TOO_LARGE, "\"%s\" exceeds %d bytes", what, ARGS_BYTES);
-        sandbox_strv_add(v, text);
-    }
-    if (v->n == 0 || !*v->items[0])
-        return err_set(err, ERR_BAD_REQUEST, "the name of the program is empty");
-    return 0;
-}
-
-static int read_env(const struct sandbox *s, const json_t *env, struct sandbox_strv *v,
-                    struct err *err) {
-    const char *name;
-    json_t *value;
-    if (env && !json_is_object(env))
-        return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object of strings");
-    if (s->line)
-        network_line_env(s->line, s->env, env, v);
-    json_object_foreach((json_t *)(uintptr_t)env, name, value) {
-        const char *text = json_string_value(value);
-        if (!*name || strchr(name, '=') || !text || strlen(text) != json_string_length(value))
-            return err_set(err, ERR_BAD_REQUEST,
-                           "\"env\": names have no \"=\", values are strings without NUL");
-        if (v->n >= ENV_MAX)
-            return err_set(err, ERR_TOO_LARGE, "\"env\" has more than %d names", ENV_MAX);
-        _cleanup_(free) char *entry = xasprintf("%s=%s", name, text);
-        sandbox_strv_add(v, entry);
-    }
-    return 0;
-}
-
-static int read_stdin(const json_t *v, struct exec_request *p, struct err *err) {
-    if (!v || json_is_false(v) || json_is_null(v))
-        return 0;
-    p->input = true;
-    if (json_is_true(v))
-        return 0;
-    if (!json_is_string(v))
-        return err_set(err, ERR_BAD_REQUEST,
-                       "\"stdin\" is a text, or true to keep it open for POST .../stdin");
-    p->stdin_text = json_string_value(v);
-    p->stdin_len = json_string_length(v);
-    if (p->stdin_len > STDIN_BYTES)
-        return err_set(err, ERR_TOO_LARGE, "\"stdin\" exceeds %d bytes: send true, then POST them",
-                       STDIN_BYTES);
-    return 0;
-}
-
-static int read_plan(const struct sandbox *s, const json_t *body, struct exec_request *p,
-                     struct err *err) {
-    static const char *const keys[] = {"command",   "argv",       "cwd",       "env",
-                                       "stdin",     "tty",        "cols",      "rows",
-                                       "timeout_s", "background", "read_only", NULL};
-    struct sandbox_exec *x = &p->exec;
-    const char *command = NULL;
-    const char *cwd = "";
-    int64_t cols = 80;
-    int64_t rows = 24;
-    bool background = false;
-    int rc = json_check_keys(body, "the request", keys, err);
-    if (rc == 0 && json_is_array(json_object_get(body, "command")))
-        rc = err_set(err, ERR_BAD_REQUEST,
-                     "\"command\" is a text for sh: a list of words is \"argv\"");
-    if (rc == 0)
-        rc = json_get_str(body, "command", &command, err);
-    if (rc == 0 && !command == !json_object_get(body, "argv"))
-        rc = err_set(err, ERR_BAD_REQUEST,
-                     "say what to run: either \"command\" (for sh) or \"argv\" (a list)");
-    if (rc == 0 && command && strlen(command) > LIMIT_SHELL_COMMAND_BYTES)
-        rc = err_set(err, ERR_TOO_LARGE,
-                     "\"command\" exceeds %d bytes: write it into a file and run that",
-                     LIMIT_SHELL_COMMAND_BYTES);
-    if (rc == 0 && command) {
-        sandbox_strv_add(&x->argv, "sh");
-        sandbox_strv_add(&x->argv, "-c");
-        sandbox_strv_add(&x->argv, command);
-    } else if (rc == 0) {
-        rc = add_strings(json_object_get(body, "argv"), "argv", &x->argv, err);
-    }
-    if (rc == 0)
-        rc = read_env(s, json_object_get(body, "env"), &x->env, err);
-    if (rc == 0)
-        rc = json_get_str(body, "cwd", &cwd, err);
-    if (rc == 0 && strlen(cwd) >= SANDBOX_PATH_MAX)
-        rc = err_set(err, ERR_BAD_REQUEST, "\"cwd\" is too long");
-    if (rc == 0)
-        rc = json_get_bool(body, "tty", &x->tty, err);
-    if (rc == 0)
-        rc = json_get_bool(body, "background", &background, err);
-    if (rc == 0)
-        rc = json_get_bool(body, "read_only", &x->read_only, err);
-    if (rc == 0)
-        rc = json_get_int(body, "cols", 1, 1000, &cols, err);
-    if (rc == 0)
-        rc = json_get_int(body, "rows", 1, 1000, &rows, err);
-    if (rc == 0)
-        rc = json_get_int(body, "timeout_s", 1, 31536000, &p->timeout_s, err);
-    if (rc == 0)
-        rc = read_stdin(json_object_get(body, "stdin"), p, err);
-    x->cwd = xstrdup(cwd);
-    x->cols = (uint32_t)cols;
-    x->rows = (uint32_t)rows;
-    return rc;
-}
-
-static json_t *make_doc(const json_t *body) {
-    static const char *const shown[] = {"command", "argv", "cwd", "tty", "background"};
-    json_t *d = json_object();
-    for (size_t i = 0; i < ARRAY_LEN(shown); i++) {
-        json_t *v = json_object_get(body, shown[i]);
-        if (v)
-            (void)json_object_set(d, shown[i], v);
-    }
-    return d;
-}
+/* --- starting --- */
 
 /* A command holds descriptors here, which all keys share. */
-static int check_room(const struct sandbox *s, struct err *err) {
+static int exec_check_room(const struct sandbox *s, struct err *err) {
     const struct sandbox_settings *set = sandboxes_settings(s->all);
     struct sandboxes_running running = sandboxes_running(s->all, s->owner);
     size_t here = 0;
@@ -566,9 +434,10 @@ static int check_room(const struct sandbox *s, struct err *err) {
     return 0;
 }
 
-static struct exec *new_exec(struct sandboxes *all) {
+static struct exec *new_exec(struct sandboxes *all, enum exec_state state) {
     struct exec *e = xcalloc(1, sizeof(*e));
     e->all = all;
+    e->state = state;
     e->refs = 1;
     e->dir = -1;
     for (int i = 0; i < 3; i++) {
@@ -578,40 +447,41 @@ static struct exec *new_exec(struct sandboxes *all) {
     return e;
 }
 
-int exec_start(struct sandbox *s, const json_t *body, bool untold, struct exec **ret,
+int exec_start(struct sandbox *s, const struct exec_request *r, struct exec **ret,
                struct err *err) {
-    struct exec_request p = {0};
-    int rc = read_plan(s, body, &p, err);
+    struct sandbox_exec resolved = {0};
+    bool input = r->in.text || r->in.open;
+    int rc = exec_request_resolve(r, s, &resolved, err);
     if (rc == 0)
-        rc = check_room(s, err);
-    if (rc == 0 && p.stdin_len > SMALL_STDIN_BYTES && !sandboxes_take_input(s->all, s->owner))
+        rc = exec_check_room(s, err);
+    if (rc == 0 && r->in.len > SMALL_STDIN_BYTES && !sandboxes_take_input(s->all, s->owner))
         rc = err_set(err, ERR_RATE,
                      "commands have not read %d MiB of input that they were given: wait, or put "
                      "this one's into a file",
                      LIMIT_SANDBOX_INPUT_BYTES >> 20);
     if (rc < 0) {
-        sandbox_exec_finish(&p.exec);
+        sandbox_exec_finish(&resolved);
         return rc;
     }
-    struct exec *e = new_exec(s->all);
+    struct exec *e = new_exec(s->all, EXEC_STARTING);
     e->sandbox = s;
     id_new("exec", e->id);
     memcpy(e->sandbox_id, s->id, sizeof(e->sandbox_id));
     memcpy(e->owner, s->owner, sizeof(e->owner));
-    e->doc = make_doc(body);
+    e->doc = exec_request_doc(r);
     e->created_ms = clock_wall_ms();
-    e->deadline_ms = p.timeout_s ? clock_mono_ms() + p.timeout_s * 1000 : 0;
-    e->wants_input = p.input;
-    rc = save(e, untold, err); /* before it starts */
+    e->deadline_ms = r->timeout_s ? clock_mono_ms() + r->timeout_s * 1000 : 0;
+    e->wants_input = input;
+    rc = exec_save(e, err); /* before it starts */
     if (rc == 0) {
         e->command = sandbox_command_start(
             s->box,
-            &(struct sandbox_command_options){
-                .exec = &p.exec,
-                .input = p.input,
-                .brief = untold,
-                .callbacks = {on_started, on_output, on_input_drained, on_exited},
-                .ctx = e},
+            &(struct sandbox_command_options){.exec = &resolved,
+                                              .input = input,
+                                              .brief = r->brief,
+                                              .callbacks = {exec_on_started, exec_on_output,
+                                                            exec_on_input_drained, exec_on_exited},
+                                              .ctx = e},
             err);
         if (!e->command) {
             struct err ignored;
@@ -619,11 +489,11 @@ int exec_start(struct sandbox *s, const json_t *body, bool untold, struct exec *
             (void)store_record_delete(sandboxes_store(s->all), "exec", e->id, &ignored);
         }
     }
-    if (rc == 0 && p.stdin_text) {
-        (void)sandbox_command_write(e->command, p.stdin_text, p.stdin_len);
+    if (rc == 0 && r->in.text) {
+        (void)sandbox_command_write(e->command, r->in.text, r->in.len);
         sandbox_command_end_input(e->command);
     }
-    sandbox_exec_finish(&p.exec);
+    sandbox_exec_finish(&resolved);
     if (rc < 0) {
         exec_unref(e);
         return rc;
@@ -651,14 +521,13 @@ int exec_open(struct sandboxes *all, const char *sandbox, const char *id, struct
     int rc = store_record_get(sandboxes_store(all), "exec", id, sandbox, scope, &r, err);
     if (rc < 0)
         return rc;
-    struct exec *e = new_exec(all);
+    enum exec_state state = exec_record_state(&r);
+    /* One that is not among those that run has no end that anybody saw. */
+    struct exec *e = new_exec(all, state > EXEC_RUNNING ? state : EXEC_INTERRUPTED);
     memcpy(e->id, r.id, sizeof(e->id));
     memcpy(e->sandbox_id, r.parent, sizeof(e->sandbox_id));
     memcpy(e->owner, r.owner, sizeof(e->owner));
-    e->doc = json_loads(r.doc, 0, NULL);
-    e->state = strcmp(r.status, "exited") == 0   ? EXEC_EXITED
-               : strcmp(r.status, "failed") == 0 ? EXEC_FAILED
-                                                 : EXEC_INTERRUPTED;
+    e->doc = store_record_doc(&r);
     e->created_ms = r.created_ms;
     e->ended_ms = r.ended_ms;
     e->dir = sandboxes_dir(all, sandbox, false);
@@ -704,6 +573,19 @@ void exec_check_time(struct exec *e, int64_t now_ms) {
     exec_kill(e, SIGKILL);
 }
 
+void exec_forget_output(struct exec *e) {
+    struct sandbox *s = sandboxes_find(e->all, e->sandbox_id);
+    for (int i = 1; i < 3; i++) {
+        char name[ID_SIZE + 16];
+        (void)snprintf(name, sizeof(name), "%s.%s", e->id, suffixes[i]);
+        if (e->fds[i] < 0 || unlinkat(e->dir, name, 0) < 0)
+            continue;
+        fd_close(&e->fds[i]);
+        if (s)
+            s->kept_bytes -= MIN(s->kept_bytes, e->sizes[i] - e->first[i]);
+    }
+}
+
 struct prune {
     struct sandboxes *all;
     int dir;
@@ -712,26 +594,25 @@ struct prune {
     uint64_t held_bytes; /* that are in their records */
 };
 
-static void on_old(void *ctx, const struct store_record *r) {
+static void exec_on_old(void *ctx, const struct store_record *r) {
     struct prune *p = ctx;
     p->ids = xrealloc(p->ids, (p->n + 1) * sizeof(*p->ids));
     memcpy(p->ids[p->n++], r->id, ID_SIZE);
-    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
+    _cleanup_(json) json_t *doc = store_record_doc(r);
     for (int i = 1; i < 3; i++)
         p->held_bytes += json_string_length(json_object_get(doc, held_keys[i]));
 }
 
-void exec_prune(struct sandboxes *all, const char *sandbox) {
+static void exec_on_prune(void *ctx) {
+    struct sandbox *s = ctx;
+    struct sandboxes *all = s->all;
     struct prune p = {.all = all, .dir = -1};
-    struct sandbox *s = sandboxes_find(all, sandbox);
     struct err err;
-    if (s && s->recorded <= sandboxes_settings(all)->execs)
-        return;
-    if (store_record_old(sandboxes_store(all), "exec", sandbox, 0, sandboxes_settings(all)->execs,
-                         on_old, &p, &err) < 0)
+    if (store_record_old(sandboxes_store(all), "exec", s->id, 0, sandboxes_settings(all)->execs,
+                         exec_on_old, &p, &err) < 0)
         log_warn("sandbox.prune", "error", err.message);
     if (p.n > 0)
-        p.dir = sandboxes_dir(all, sandbox, false);
+        p.dir = sandboxes_dir(all, s->id, false);
     for (size_t i = 0; i < p.n; i++) {
         for (int k = 1; k < 3; k++) {
             char name[ID_SIZE + 16];
@@ -740,15 +621,18 @@ void exec_prune(struct sandboxes *all, const char *sandbox) {
             if (p.dir < 0 || fstatat(p.dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
                 continue;
             (void)unlinkat(p.dir, name, 0);
-            if (s)
-                s->kept_bytes -= MIN(s->kept_bytes, (uint64_t)st.st_size);
+            s->kept_bytes -= MIN(s->kept_bytes, (uint64_t)st.st_size);
         }
         (void)store_record_delete(sandboxes_store(all), "exec", p.ids[i], &err);
     }
-    if (s) {
-        s->recorded -= MIN(s->recorded, p.n);
-        s->kept_bytes -= MIN(s->kept_bytes, p.held_bytes);
-    }
+    s->recorded -= MIN(s->recorded, p.n);
+    s->kept_bytes -= MIN(s->kept_bytes, p.held_bytes);
     fd_close(&p.dir);
     free(p.ids);
+}
+
+/* When the records of all that began are written, so that none is missed. */
+void exec_prune(struct sandbox *s) {
+    if (s->recorded > sandboxes_settings(s->all)->execs && !s->prune.at)
+        store_after(sandboxes_store(s->all), &s->prune, exec_on_prune, s);
 }

@@ -50,10 +50,30 @@ struct exec {
     unsigned refs;
 };
 
-/* {command|argv, cwd, env, stdin, tty, cols, rows, timeout_s, background}. untold: nobody hears of
- * it before it ends, so its record need not be written at once. The caller holds a reference to
- * what comes back. */
-int exec_start(struct sandbox *s, const json_t *body, bool untold, struct exec **ret,
+/* A command to start. The lists are its own, the texts are borrowed. */
+struct exec_request {
+    const char *command;      /* for sh, or: */
+    struct sandbox_strv argv; /* a program and its arguments */
+    struct sandbox_strv env;  /* "NAME=value", over the sandbox's own */
+    const char *cwd;          /* NULL: /work */
+    struct exec_stdin {
+        const char *text; /* all that it reads; NULL: */
+        size_t len;
+        bool open; /* what exec_input_open() writes; else it has no input */
+    } in;
+    bool tty, background, read_only;
+    bool brief;         /* nobody hears of it before it ends */
+    int64_t cols, rows; /* of the terminal; 0: 80 and 24 */
+    int64_t timeout_s;  /* 0: none */
+};
+/* From the body of POST .../exec, which must outlive it. */
+int exec_request_read(const json_t *body, struct exec_request *ret, struct err *err);
+/* Adds the strings of a list to argv. */
+int exec_request_add_args(struct exec_request *r, const json_t *list, struct err *err);
+void exec_request_add_env(struct exec_request *r, const char *name, const char *value);
+void exec_request_finish(struct exec_request *r);
+/* The caller holds a reference to what comes back. */
+int exec_start(struct sandbox *s, const struct exec_request *request, struct exec **ret,
                struct err *err);
 /* Ends it so long after now. */
 void exec_limit(struct exec *e, int64_t timeout_ms);
@@ -106,10 +126,13 @@ void exec_input_close(struct exec_input *i, bool eof);
 /* The object that clients see, without output; a new reference. */
 json_t *exec_show(struct exec *e);
 json_t *exec_show_record(const struct store_record *r);
+enum exec_state exec_record_state(const struct store_record *r);
 /* Its sandbox is gone. */
 void exec_detach(struct exec *e);
 void exec_kill(struct exec *e, int signo);
 /* Called by the clock. */
 void exec_check_time(struct exec *e, int64_t now_ms);
-/* Forgets the output of old commands of a sandbox. */
-void exec_prune(struct sandboxes *all, const char *sandbox);
+/* Its output is not kept any more, on this side: it has ended, and was the caller's alone. */
+void exec_forget_output(struct exec *e);
+/* Forgets old commands of a sandbox, soon. */
+void exec_prune(struct sandbox *s);

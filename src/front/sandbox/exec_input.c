@@ -18,7 +18,7 @@ struct exec_input {
     struct later later;
 };
 
-static void end(void *ctx) {
+static void exec_input_end(void *ctx) {
     struct exec_input *i = ctx;
     struct exec_input_callbacks callbacks = i->callbacks;
     struct err err = i->err;
@@ -27,8 +27,8 @@ static void end(void *ctx) {
     callbacks.on_end(user, &err);
 }
 
-static void fail(struct exec_input *i) {
-    later_post(sandboxes_later(i->exec->all), &i->later, end, i);
+static void exec_input_fail(struct exec_input *i) {
+    later_post(sandboxes_later(i->exec->all), &i->later, exec_input_end, i);
 }
 
 void exec_input_wake(struct exec_input *i) {
@@ -36,7 +36,7 @@ void exec_input_wake(struct exec_input *i) {
         return;
     if (!i->exec->command) {
         (void)err_set(&i->err, ERR_CONFLICT, "the command ended before it read all");
-        fail(i);
+        exec_input_fail(i);
     } else if (i->full && sandbox_command_input_queued(i->exec->command) < HIGH_BYTES) {
         i->full = false;
         i->callbacks.on_room(i->ctx);
@@ -67,7 +67,7 @@ bool exec_input_write(struct exec_input *i, const char *data, size_t len) {
         return true; /* on_end comes */
     if (!sandbox_command_write(e->command, data, len)) {
         (void)err_set(&i->err, ERR_LIMIT, "the command does not read its input");
-        fail(i);
+        exec_input_fail(i);
         return true;
     }
     size_t most = sandboxes_take_input(e->all, e->owner) ? HIGH_BYTES : LOW_BYTES;

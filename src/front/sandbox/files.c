@@ -45,7 +45,7 @@ static void end_reader(struct file_reader *r, const struct err *err) {
 
 static void read_more(struct file_reader *r);
 
-static void on_read(uv_fs_t *fs) {
+static void file_transfer_on_read(uv_fs_t *fs) {
     struct file_reader *r = fs->data;
     struct err err;
     ssize_t n = fs->result;
@@ -72,11 +72,11 @@ static void read_more(struct file_reader *r) {
     uv_buf_t b = uv_buf_init(r->chunk, sizeof(r->chunk));
     r->fs.data = r;
     r->reading = true;
-    if (uv_fs_read(r->loop, &r->fs, r->fd, &b, 1, r->at, on_read) < 0)
+    if (uv_fs_read(r->loop, &r->fs, r->fd, &b, 1, r->at, file_transfer_on_read) < 0)
         abort(); /* only for arguments that are none */
 }
 
-static void on_opened(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void file_transfer_on_opened(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct file_reader *r = ctx;
     r->call = NULL;
     if (err) {
@@ -96,7 +96,7 @@ struct file_reader *file_read(struct sandbox *s, const char *path,
     r->callbacks = *callbacks;
     r->ctx = ctx;
     r->fd = -1;
-    r->call = sandbox_box_read(s->box, path, on_opened, r);
+    r->call = sandbox_box_read(s->box, path, file_transfer_on_opened, r);
     if (r->call)
         return r;
     (void)err_set(err, ERR_UNAVAILABLE, "the sandbox takes no requests now");
@@ -143,7 +143,7 @@ struct file_writer {
     struct later later;
 };
 
-static void flush(struct file_writer *w);
+static void file_transfer_flush(struct file_writer *w);
 
 static void count_held(struct file_writer *w) {
     sandboxes_hold_upload(w->all, &w->held, w->piece.cap + w->on_way);
@@ -163,7 +163,7 @@ static void next_turn(struct sandboxes *all, const char *id) {
         if (w->turn && strcmp(w->id, id) == 0 && (!first || w->turn < first->turn))
             first = w;
     if (first)
-        flush(first);
+        file_transfer_flush(first);
 }
 
 static void unlink_writer(struct file_writer *w) {
@@ -195,13 +195,13 @@ static void end_writer(struct file_writer *w, const struct err *err) {
     callbacks.on_end(ctx, written, err);
 }
 
-static void on_writer_failed(void *ctx) {
+static void file_transfer_on_writer_failed(void *ctx) {
     struct file_writer *w = ctx;
     struct err err = w->err;
     end_writer(w, &err);
 }
 
-static void on_piece(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void file_transfer_on_piece(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct file_writer *w = ctx;
     w->call = NULL;
     w->on_way = 0;
@@ -215,7 +215,7 @@ static void on_piece(void *ctx, struct sandbox_reply *reply, const struct err *e
     w->written += reply->value;
     bool enough = w->piece.len >= sandboxes_upload_most(w->all, SANDBOX_INLINE_MAX);
     if (w->piece.len > 0 && (w->finished || enough)) {
-        flush(w);
+        file_transfer_flush(w);
     } else if (w->finished) {
         end_writer(w, NULL);
     } else if (w->full) {
@@ -224,7 +224,7 @@ static void on_piece(void *ctx, struct sandbox_reply *reply, const struct err *e
     }
 }
 
-static void flush(struct file_writer *w) {
+static void file_transfer_flush(struct file_writer *w) {
     if (is_taken(w)) {
         w->turn = w->turn ? w->turn : sandboxes_next_turn(w->all);
         return;
@@ -240,7 +240,7 @@ static void flush(struct file_writer *w) {
                               .fd = -1};
     w->begun = true;
     if (s && s->state == SANDBOX_RUNNING)
-        w->call = sandbox_box_write(s->box, &put, on_piece, w);
+        w->call = sandbox_box_write(s->box, &put, file_transfer_on_piece, w);
     buf_consume(&w->piece, n);
     if (w->piece.len == 0)
         buf_finish(&w->piece);
@@ -248,7 +248,7 @@ static void flush(struct file_writer *w) {
     count_held(w);
     if (!w->call) {
         set_gone(&w->err);
-        later_post(sandboxes_later(w->all), &w->later, on_writer_failed, w);
+        later_post(sandboxes_later(w->all), &w->later, file_transfer_on_writer_failed, w);
     }
 }
 
@@ -278,12 +278,12 @@ bool file_writer_add(struct file_writer *w, const char *data, size_t len) {
         return true;
     w->full = true;
     if (!w->call)
-        flush(w);
+        file_transfer_flush(w);
     return false;
 }
 
 void file_writer_finish(struct file_writer *w) {
     w->finished = true;
     if (!w->call && !w->err.code)
-        flush(w);
+        file_transfer_flush(w);
 }

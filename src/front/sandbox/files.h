@@ -67,3 +67,5 @@ void archive_finish(struct archive *a);
 void archive_resume(struct archive *a);
 /* Ends it, whatever it has done. No callback comes any more. */
 void archive_cancel(struct archive *a);
+/* Whether tar, by how it ended or what it said, found no room on the disk. */
+bool sandbox_tar_is_too_large(const struct sandbox_exit *exit, const char *said, size_t len);

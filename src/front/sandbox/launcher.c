@@ -6,9 +6,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/path.h"
+#include "base/sm.h"
 #include "front/sandbox/internal.h"
 #include "loop/channel.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/magic.h>
 #include <netinet/in.h>
@@ -30,7 +32,26 @@ struct sandbox_call {
     void *ctx;
 };
 
-enum box_state { BOX_ASKED, BOX_BOOTING, BOX_READY };
+enum box_state {
+    BOX_ASKED,    /* CREATE was sent */
+    BOX_UNWANTED, /* the same, and DESTROY is due when CREATED comes */
+    BOX_BOOTING,  /* init has not greeted */
+    BOX_READY,
+    BOX_FAILING, /* DESTROY was sent before it was ready */
+    BOX_ENDING,  /* DESTROY was sent after that */
+    BOX_GONE,    /* those who wait are being told */
+};
+
+static const struct sm_state box_states[] = {
+    [BOX_ASKED] = {"asked", SM_TO(BOX_UNWANTED) | SM_TO(BOX_BOOTING) | SM_TO(BOX_GONE)},
+    [BOX_UNWANTED] = {"unwanted", SM_TO(BOX_BOOTING) | SM_TO(BOX_GONE)},
+    [BOX_BOOTING] = {"booting", SM_TO(BOX_READY) | SM_TO(BOX_FAILING) | SM_TO(BOX_GONE)},
+    [BOX_READY] = {"ready", SM_TO(BOX_ENDING) | SM_TO(BOX_GONE)},
+    [BOX_FAILING] = {"failing", SM_TO(BOX_GONE)},
+    [BOX_ENDING] = {"ending", SM_TO(BOX_GONE)},
+    [BOX_GONE] = {"gone", 0},
+};
+static const struct sm box_sm = {"box", box_states, ARRAY_LEN(box_states)};
 
 struct sandbox_box {
     struct sandbox_box *next;
@@ -46,13 +67,11 @@ struct sandbox_box {
     struct sandbox_command *left;
     uint64_t next_id;
     uint64_t create_id;
-    uint64_t pause_id;
+    uint64_t pause_id; /* the last PAUSE: init may be frozen, and need not answer. 0: it is not */
     int64_t ready_by_ms;
-    bool paused; /* init may be frozen: it need not answer */
     bool egress;
-    bool by_itself;  /* init ended before anybody asked it to */
-    bool destroying; /* DESTROY was sent, or is due when CREATED comes */
-    struct err err;  /* why it ends, if it was not asked to */
+    bool by_itself; /* init ended before anybody asked it to */
+    struct err err; /* why it ends, if it was not asked to */
 };
 
 struct sandbox_launcher {
@@ -75,10 +94,27 @@ struct sandbox_launcher {
     void *stopped_ctx;
 };
 
+static void box_state_move(struct sandbox_box *b, enum box_state to) {
+    b->state = (enum box_state)sm_next(&box_sm, b->state, to);
+    assert(b->state != BOX_BOOTING || b->channel || b->err.code);
+    assert(b->state != BOX_READY || b->channel);
+    assert(b->state != BOX_GONE || !b->channel);
+}
+
+static bool box_is_asked(const struct sandbox_box *b) {
+    return b->state == BOX_ASKED || b->state == BOX_UNWANTED;
+}
+
+/* It is there, and nobody has ended it. */
+static bool box_is_up(const struct sandbox_box *b) {
+    return b->state == BOX_BOOTING || b->state == BOX_READY;
+}
+
 /* --- calls --- */
 
-static struct sandbox_call *add_call(struct sandbox_call **list, uint64_t id, uint16_t type,
-                                     sandbox_replied cb, void *ctx) {
+static struct sandbox_call *sandbox_launcher_add_call(struct sandbox_call **list, uint64_t id,
+                                                      uint16_t type, sandbox_replied cb,
+                                                      void *ctx) {
     struct sandbox_call *c = xcalloc(1, sizeof(*c));
     *c = (struct sandbox_call){.next = *list, .id = id, .type = type, .cb = cb, .ctx = ctx};
     *list = c;
@@ -94,8 +130,8 @@ static struct sandbox_call *take_call(struct sandbox_call **list, uint64_t id) {
     return c;
 }
 
-static void finish_call(struct sandbox_call *c, struct sandbox_reply *reply,
-                        const struct err *err) {
+static void sandbox_launcher_finish_call(struct sandbox_call *c, struct sandbox_reply *reply,
+                                         const struct err *err) {
     if (c->cb)
         c->cb(c->ctx, reply, err);
     free(c);
@@ -111,7 +147,7 @@ static void fail_calls(struct sandbox_call **list, const struct err *err) {
     *list = NULL;
     while (c) {
         struct sandbox_call *next = c->next;
-        finish_call(c, NULL, err);
+        sandbox_launcher_finish_call(c, NULL, err);
         c = next;
     }
 }
@@ -129,12 +165,17 @@ static void unlink_box(struct sandbox_box *b) {
 static void box_gone(struct sandbox_box *b, const struct sandbox_stats *stats,
                      const struct err *why) {
     struct err err;
-    bool asked = b->destroying && !b->err.code && !why;
-    bool was_ready = b->state == BOX_READY;
+    bool asked = b->state != BOX_ASKED && !box_is_up(b) && !b->err.code && !why;
+    bool was_ready = b->state == BOX_READY || b->state == BOX_ENDING;
     if (b->err.code)
         err = b->err;
     else if (why)
         err = *why;
+    else if (was_ready && b->by_itself && stats && stats->oom_kills > 0)
+        (void)err_set(
+            &err, ERR_LIMIT,
+            "the sandbox ran out of memory, its files and shared memory included, and was "
+            "ended: give it more (memory_mb)");
     else if (was_ready)
         (void)err_set(&err, ERR_CANCELLED, "the sandbox %s",
                       b->by_itself ? "ended by itself" : "has ended");
@@ -143,7 +184,7 @@ static void box_gone(struct sandbox_box *b, const struct sandbox_stats *stats,
     unlink_box(b);
     channel_close(b->channel);
     b->channel = NULL;
-    b->destroying = true; /* callbacks may ask for more */
+    box_state_move(b, BOX_GONE); /* callbacks may ask for more */
     fail_calls(&b->calls, &err);
     while (b->commands)
         command_lost(b->commands, &err);
@@ -170,11 +211,11 @@ static bool send_str(struct channel *c, uint16_t type, uint64_t id, const char *
 }
 
 void sandbox_box_destroy(struct sandbox_box *b) {
-    if (b->destroying)
-        return;
-    b->destroying = true;
     if (b->state == BOX_ASKED)
-        return; /* when CREATED comes */
+        box_state_move(b, BOX_UNWANTED);
+    if (!box_is_up(b))
+        return;
+    box_state_move(b, b->state == BOX_READY ? BOX_ENDING : BOX_FAILING);
     if (!send_str(b->host->channel, SANDBOX_DESTROY, ++b->host->next_id, b->id)) {
         /* The launcher does not listen: init ends with its channel. */
         channel_close(b->channel);
@@ -202,7 +243,7 @@ static void box_silent(struct sandbox_box *b) {
 /* When the first answer is due: 0 if none is. */
 static int64_t box_due_ms(const struct sandbox_box *b) {
     int64_t due = b->state == BOX_BOOTING ? b->ready_by_ms : 0;
-    if (b->paused || b->destroying || b->state == BOX_ASKED)
+    if (b->pause_id != 0 || !box_is_up(b))
         return 0;
     for (const struct sandbox_call *c = b->calls; c; c = c->next)
         due = due == 0 || c->by_ms < due ? c->by_ms : due;
@@ -212,7 +253,7 @@ static int64_t box_due_ms(const struct sandbox_box *b) {
     return due;
 }
 
-static void on_patrol(uv_timer_t *t) {
+static void sandbox_launcher_on_patrol(uv_timer_t *t) {
     struct sandbox_launcher *h = t->data;
     int64_t now = (int64_t)uv_now(h->loop);
     bool waiting = false;
@@ -238,13 +279,13 @@ int64_t box_answer_by_ms(struct sandbox_box *b, bool works) {
     enum { WORKS = LIMIT_SANDBOX_WORK_MS / LIMIT_SANDBOX_INIT_MS };
     uint64_t every = patrol_every_ms(h);
     if (!uv_is_active((uv_handle_t *)&h->patrol))
-        (void)uv_timer_start(&h->patrol, on_patrol, every, every);
+        (void)uv_timer_start(&h->patrol, sandbox_launcher_on_patrol, every, every);
     return (int64_t)uv_now(h->loop) + h->answer_ms * (works ? WORKS : 1);
 }
 
 /* Its answers are due anew: it was frozen. */
 static void box_resumed(struct sandbox_box *b) {
-    b->paused = false;
+    b->pause_id = 0;
     if (b->state == BOX_BOOTING)
         b->ready_by_ms = box_answer_by_ms(b, false);
     for (struct sandbox_call *c = b->calls; c; c = c->next)
@@ -263,7 +304,7 @@ static void box_broken(struct sandbox_box *b, const char *what) {
 
 /* --- what init says --- */
 
-static void on_ready(struct sandbox_box *b, struct wire_frame *f) {
+static void sandbox_launcher_on_ready(struct sandbox_box *b, struct wire_frame *f) {
     struct stat st;
     int listener = f->nfds > 0 ? wire_frame_take_fd(f, 0) : -1;
     bool socket = listener >= 0 && fstat(listener, &st) == 0 && S_ISSOCK(st.st_mode);
@@ -272,7 +313,7 @@ static void on_ready(struct sandbox_box *b, struct wire_frame *f) {
         box_broken(b, "a greeting that is none");
         return;
     }
-    b->state = BOX_READY;
+    box_state_move(b, BOX_READY);
     if (b->callbacks.on_ready)
         b->callbacks.on_ready(b->ctx, listener);
     else
@@ -294,7 +335,7 @@ static void read_error(struct unpack *u, struct err *err) {
     }
 }
 
-static void on_init_failed(struct sandbox_box *b, struct unpack *u) {
+static void sandbox_launcher_on_init_failed(struct sandbox_box *b, struct unpack *u) {
     read_error(u, &b->err);
     sandbox_box_destroy(b);
 }
@@ -385,18 +426,18 @@ static void free_reply(struct sandbox_reply *r) {
     free(r->entries);
 }
 
-static void on_init_frame(void *ctx, struct wire_frame *f) {
+static void sandbox_launcher_on_init_frame(void *ctx, struct wire_frame *f) {
     struct sandbox_box *b = ctx;
     struct unpack u;
     struct err err;
     unpack_init(&u, f->data, f->len);
-    if (b->destroying)
+    if (!box_is_up(b))
         return; /* it is of no interest any more */
     if (b->state == BOX_BOOTING) {
         if (f->type == INIT_READY)
-            on_ready(b, f);
+            sandbox_launcher_on_ready(b, f);
         else if (f->type == INIT_FAILED)
-            on_init_failed(b, &u);
+            sandbox_launcher_on_init_failed(b, &u);
         else
             box_broken(b, "no greeting");
         return;
@@ -425,16 +466,16 @@ static void on_init_frame(void *ctx, struct wire_frame *f) {
         refused = true;
         box_broken(b, "a malformed answer");
     }
-    finish_call(c, refused ? NULL : &r, refused ? &err : NULL);
+    sandbox_launcher_finish_call(c, refused ? NULL : &r, refused ? &err : NULL);
     free_reply(&r);
 }
 
 /* Init is gone; EXITED from the launcher, which has the numbers, is on its way. */
-static void on_init_end(void *ctx, const struct err *err) {
+static void sandbox_launcher_on_init_end(void *ctx, const struct err *err) {
     struct sandbox_box *b = ctx;
     if (err->code == ERR_PROTOCOL)
         box_broken(b, "a malformed frame");
-    else if (!b->destroying)
+    else if (box_is_up(b))
         b->by_itself = true;
 }
 
@@ -442,12 +483,12 @@ static void on_init_end(void *ctx, const struct err *err) {
 
 static struct sandbox_box *find_asked(struct sandbox_launcher *h, uint64_t id) {
     struct sandbox_box *b = h->boxes;
-    while (b && !(b->state == BOX_ASKED && b->create_id == id))
+    while (b && !(box_is_asked(b) && b->create_id == id))
         b = b->next;
     return b;
 }
 
-static void on_created(struct sandbox_launcher *h, struct wire_frame *f) {
+static void sandbox_launcher_on_created(struct sandbox_launcher *h, struct wire_frame *f) {
     struct sandbox_box *b = find_asked(h, f->id);
     int fd = wire_frame_take_fd(f, 0); /* the pidfd is not needed: the launcher tells the end */
     if (!b || fd < 0) {
@@ -455,31 +496,30 @@ static void on_created(struct sandbox_launcher *h, struct wire_frame *f) {
         return;
     }
     struct err err;
-    b->state = BOX_BOOTING;
+    bool wanted = b->state == BOX_ASKED;
     b->ready_by_ms = box_answer_by_ms(b, false);
     if (channel_create(h->loop, fd,
                        &(struct channel_options){.max_frame_bytes = SANDBOX_INIT_MAX,
                                                  .max_queue_bytes = QUEUE_BYTES,
-                                                 .on_frame = on_init_frame,
-                                                 .on_end = on_init_end,
+                                                 .on_frame = sandbox_launcher_on_init_frame,
+                                                 .on_end = sandbox_launcher_on_init_end,
                                                  .ctx = b},
                        &b->channel, &err) < 0)
         b->err = err;
-    if (b->destroying || b->err.code) {
-        b->destroying = false;
+    box_state_move(b, BOX_BOOTING);
+    if (!wanted || b->err.code)
         sandbox_box_destroy(b);
-    } else if (b->callbacks.on_coming) {
+    else if (b->callbacks.on_coming)
         b->callbacks.on_coming(b->ctx);
-    }
 }
 
-static void on_exited(struct sandbox_launcher *h, struct unpack *u) {
+static void sandbox_launcher_on_exited(struct sandbox_launcher *h, struct unpack *u) {
     _cleanup_(free) char *id = unpack_strdup(u);
     (void)unpack_u32(u);
     struct sandbox_stats stats;
     unpack_sandbox_stats(u, &stats);
     struct sandbox_box *b = h->boxes;
-    while (b && (b->state == BOX_ASKED || strcmp(b->id, id) != 0))
+    while (b && (box_is_asked(b) || strcmp(b->id, id) != 0))
         b = b->next;
     if (!b)
         return;
@@ -487,11 +527,12 @@ static void on_exited(struct sandbox_launcher *h, struct unpack *u) {
     box_gone(b, &stats, NULL);
 }
 
-static void on_answer(struct sandbox_launcher *h, struct wire_frame *f, struct unpack *u) {
+static void sandbox_launcher_on_answer(struct sandbox_launcher *h, struct wire_frame *f,
+                                       struct unpack *u) {
     struct err err;
     struct sandbox_reply r = {.fd = -1};
     bool failed = f->type == SANDBOX_FAILED;
-    if (failed)
+    if (failed && sandbox_launcher_check(h, &err) == 0) /* what is wrong with the machine, first */
         (void)unpack_sandbox_error(u, &err);
     struct sandbox_box *b = failed ? find_asked(h, f->id) : NULL;
     if (b) {
@@ -499,14 +540,14 @@ static void on_answer(struct sandbox_launcher *h, struct wire_frame *f, struct u
         return;
     }
     for (b = h->boxes; b && failed; b = b->next)
-        if (b->paused && b->pause_id == f->id)
+        if (b->pause_id != 0 && b->pause_id == f->id)
             box_resumed(b);
     struct sandbox_call *c = take_call(&h->calls, f->id);
     if (!c)
         return; /* DONE of a DESTROY */
     if (f->type == SANDBOX_STATS_ARE)
         unpack_sandbox_stats(u, &r.used);
-    finish_call(c, failed ? NULL : &r, failed ? &err : NULL);
+    sandbox_launcher_finish_call(c, failed ? NULL : &r, failed ? &err : NULL);
 }
 
 static void tell_state(struct sandbox_launcher *h) {
@@ -514,7 +555,7 @@ static void tell_state(struct sandbox_launcher *h) {
         h->on_state(h->ctx);
 }
 
-static void on_launcher_frame(void *ctx, struct wire_frame *f) {
+static void sandbox_launcher_on_frame(void *ctx, struct wire_frame *f) {
     struct sandbox_launcher *h = ctx;
     struct unpack u;
     unpack_init(&u, f->data, f->len);
@@ -524,19 +565,20 @@ static void on_launcher_frame(void *ctx, struct wire_frame *f) {
         tell_state(h);
     } else if (f->type == SANDBOX_FAILED && !h->ready && !h->failed.code && f->id == 1) {
         (void)unpack_sandbox_error(&u, &h->failed);
-        log_error("sandbox.unavailable", "error", h->failed.message);
+        log_error("sandbox.unavailable", "error", h->failed.message, "advice",
+                  "`cay doctor` says what to do");
         tell_state(h);
     } else if (f->type == SANDBOX_CREATED) {
-        on_created(h, f);
+        sandbox_launcher_on_created(h, f);
     } else if (f->type == SANDBOX_EXITED) {
-        on_exited(h, &u);
+        sandbox_launcher_on_exited(h, &u);
     } else {
-        on_answer(h, f, &u);
+        sandbox_launcher_on_answer(h, f, &u);
     }
 }
 
 /* The configuration is request 1 of every life. */
-static void on_launcher_start(void *ctx, struct channel *channel) {
+static void sandbox_launcher_on_start(void *ctx, struct channel *channel) {
     struct sandbox_launcher *h = ctx;
     h->channel = channel;
     h->next_id = 1;
@@ -546,7 +588,7 @@ static void on_launcher_start(void *ctx, struct channel *channel) {
 }
 
 /* With the launcher every sandbox dies. */
-static void on_launcher_end(void *ctx) {
+static void sandbox_launcher_on_end(void *ctx) {
     struct sandbox_launcher *h = ctx;
     struct err err;
     (void)err_set(&err, ERR_UNAVAILABLE, "the program that holds the sandboxes ended");
@@ -579,9 +621,9 @@ struct sandbox_launcher *sandbox_launcher_create(const struct sandbox_launcher_o
                                                         .starter = o->starter,
                                                         .max_frame_bytes = SANDBOX_CONTROL_MAX,
                                                         .max_queue_bytes = QUEUE_BYTES,
-                                                        .on_start = on_launcher_start,
-                                                        .on_frame = on_launcher_frame,
-                                                        .on_end = on_launcher_end,
+                                                        .on_start = sandbox_launcher_on_start,
+                                                        .on_frame = sandbox_launcher_on_frame,
+                                                        .on_end = sandbox_launcher_on_end,
                                                         .ctx = h});
     return h;
 }
@@ -603,14 +645,15 @@ int sandbox_launcher_check(const struct sandbox_launcher *h, struct err *err) {
 
 void sandbox_launcher_answer_within(struct sandbox_launcher *h, int64_t ms) {
     h->answer_ms = ms;
-    (void)uv_timer_start(&h->patrol, on_patrol, patrol_every_ms(h), patrol_every_ms(h));
+    (void)uv_timer_start(&h->patrol, sandbox_launcher_on_patrol, patrol_every_ms(h),
+                         patrol_every_ms(h));
 }
 
 struct keeper_info sandbox_launcher_info(const struct sandbox_launcher *h) {
     return keeper_info(h->keeper);
 }
 
-static void on_patrol_closed(uv_handle_t *handle) {
+static void sandbox_launcher_on_patrol_closed(uv_handle_t *handle) {
     struct sandbox_launcher *h = handle->data;
     if (h->on_stopped)
         h->on_stopped(h->stopped_ctx);
@@ -619,9 +662,9 @@ static void on_patrol_closed(uv_handle_t *handle) {
     free(h);
 }
 
-static void on_keeper_stopped(void *ctx) {
+static void sandbox_launcher_on_keeper_stopped(void *ctx) {
     struct sandbox_launcher *h = ctx;
-    uv_close((uv_handle_t *)&h->patrol, on_patrol_closed);
+    uv_close((uv_handle_t *)&h->patrol, sandbox_launcher_on_patrol_closed);
 }
 
 void sandbox_launcher_stop(struct sandbox_launcher *h, void (*on_stopped)(void *ctx), void *ctx) {
@@ -635,7 +678,7 @@ void sandbox_launcher_stop(struct sandbox_launcher *h, void (*on_stopped)(void *
     while (h->boxes)
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it takes itself out of the list
         box_gone(h->boxes, NULL, &err);
-    keeper_stop(h->keeper, on_keeper_stopped, h);
+    keeper_stop(h->keeper, sandbox_launcher_on_keeper_stopped, h);
 }
 
 /* --- requests --- */
@@ -674,7 +717,7 @@ struct sandbox_box *sandbox_box_create(struct sandbox_launcher *h, const struct 
 
 bool box_send(struct sandbox_box *b, uint16_t type, uint64_t id, const struct buf *payload,
               const int *fds, size_t nfds) {
-    return b->state != BOX_ASKED && !b->destroying && b->channel && !payload->full &&
+    return box_is_up(b) && b->channel && !payload->full &&
            channel_send(b->channel, &(struct wire_out){.type = type,
                                                        .id = id,
                                                        .pieces = {{payload->data, payload->len}},
@@ -698,11 +741,12 @@ uv_loop_t *box_loop(struct sandbox_box *b) {
     return b->host->loop;
 }
 
-static struct sandbox_call *ask(struct sandbox_box *b, uint16_t type, struct buf *payload, int fd,
-                                sandbox_replied cb, void *ctx) {
+static struct sandbox_call *sandbox_launcher_ask(struct sandbox_box *b, uint16_t type,
+                                                 struct buf *payload, int fd, sandbox_replied cb,
+                                                 void *ctx) {
     struct sandbox_call *c = NULL;
     if (b->ncalls < CALLS_MAX && box_send(b, type, b->next_id + 1, payload, &fd, fd >= 0 ? 1 : 0)) {
-        c = add_call(&b->calls, ++b->next_id, type, cb, ctx);
+        c = sandbox_launcher_add_call(&b->calls, ++b->next_id, type, cb, ctx);
         c->works = type == INIT_FILE_DELETE || fd >= 0;
         c->by_ms = box_answer_by_ms(b, c->works);
         b->ncalls++;
@@ -712,7 +756,7 @@ static struct sandbox_call *ask(struct sandbox_box *b, uint16_t type, struct buf
 }
 
 /* What a request about a file begins with. */
-static struct buf about(const char *path) {
+static struct buf sandbox_launcher_about(const char *path) {
     struct buf p;
     buf_init(&p, SANDBOX_INIT_MAX);
     pack_str(&p, path);
@@ -721,53 +765,53 @@ static struct buf about(const char *path) {
 
 struct sandbox_call *sandbox_box_read(struct sandbox_box *b, const char *path, sandbox_replied cb,
                                       void *ctx) {
-    struct buf p = about(path);
-    return ask(b, INIT_FILE_READ, &p, -1, cb, ctx);
+    struct buf p = sandbox_launcher_about(path);
+    return sandbox_launcher_ask(b, INIT_FILE_READ, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_write(struct sandbox_box *b, const struct sandbox_put *put,
                                        sandbox_replied cb, void *ctx) {
-    struct buf p = about(put->path);
+    struct buf p = sandbox_launcher_about(put->path);
     pack_u32(&p, put->mode);
     pack_u32(&p, put->flags);
     pack_bytes(&p, put->data, put->fd >= 0 ? 0 : put->len);
-    return ask(b, INIT_FILE_WRITE, &p, put->fd, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_FILE_WRITE, &p, put->fd, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_stat(struct sandbox_box *b, const char *path, bool follow,
                                       sandbox_replied cb, void *ctx) {
-    struct buf p = about(path);
+    struct buf p = sandbox_launcher_about(path);
     pack_u8(&p, follow);
-    return ask(b, INIT_FILE_STAT, &p, -1, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_FILE_STAT, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_list(struct sandbox_box *b, const char *path, uint64_t skip,
                                       sandbox_replied cb, void *ctx) {
-    struct buf p = about(path);
+    struct buf p = sandbox_launcher_about(path);
     pack_u64(&p, skip);
-    return ask(b, INIT_FILE_LIST, &p, -1, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_FILE_LIST, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_mkdir(struct sandbox_box *b, const char *path, uint32_t mode,
                                        bool parents, sandbox_replied cb, void *ctx) {
-    struct buf p = about(path);
+    struct buf p = sandbox_launcher_about(path);
     pack_u32(&p, mode);
     pack_u8(&p, parents);
-    return ask(b, INIT_FILE_MKDIR, &p, -1, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_FILE_MKDIR, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_move(struct sandbox_box *b, const char *from, const char *to,
                                       sandbox_replied cb, void *ctx) {
-    struct buf p = about(from);
+    struct buf p = sandbox_launcher_about(from);
     pack_str(&p, to);
-    return ask(b, INIT_FILE_MOVE, &p, -1, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_FILE_MOVE, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_delete(struct sandbox_box *b, const char *path, bool recursive,
                                         sandbox_replied cb, void *ctx) {
-    struct buf p = about(path);
+    struct buf p = sandbox_launcher_about(path);
     pack_u8(&p, recursive);
-    return ask(b, INIT_FILE_DELETE, &p, -1, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_FILE_DELETE, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_port(struct sandbox_box *b, uint16_t port, sandbox_replied cb,
@@ -775,7 +819,7 @@ struct sandbox_call *sandbox_box_port(struct sandbox_box *b, uint16_t port, sand
     struct buf p;
     buf_init(&p, 64);
     pack_u32(&p, port);
-    return ask(b, INIT_CONNECT_PORT, &p, -1, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_CONNECT_PORT, &p, -1, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_signal(struct sandbox_box *b,
@@ -786,16 +830,15 @@ struct sandbox_call *sandbox_box_signal(struct sandbox_box *b,
     pack_u64(&p, command ? sandbox_command_id(command) : 0);
     pack_u32(&p, (uint32_t)signo);
     pack_u8(&p, group);
-    return ask(b, INIT_SIGNAL, &p, -1, cb, ctx);
+    return sandbox_launcher_ask(b, INIT_SIGNAL, &p, -1, cb, ctx);
 }
 
 static struct sandbox_call *ask_launcher(struct sandbox_box *b, uint16_t type, sandbox_replied cb,
                                          void *ctx) {
     struct sandbox_launcher *h = b->host;
-    if (b->state == BOX_ASKED || b->destroying ||
-        !send_str(h->channel, type, h->next_id + 1, b->id))
+    if (!box_is_up(b) || !send_str(h->channel, type, h->next_id + 1, b->id))
         return NULL;
-    return add_call(&h->calls, ++h->next_id, type, cb, ctx);
+    return sandbox_launcher_add_call(&h->calls, ++h->next_id, type, cb, ctx);
 }
 
 struct sandbox_call *sandbox_box_stats(struct sandbox_box *b, sandbox_replied cb, void *ctx) {
@@ -804,10 +847,8 @@ struct sandbox_call *sandbox_box_stats(struct sandbox_box *b, sandbox_replied cb
 
 struct sandbox_call *sandbox_box_pause(struct sandbox_box *b, sandbox_replied cb, void *ctx) {
     struct sandbox_call *c = ask_launcher(b, SANDBOX_PAUSE, cb, ctx);
-    if (c) {
-        b->paused = true;
+    if (c)
         b->pause_id = c->id;
-    }
     return c;
 }
 

@@ -3,6 +3,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/json_table.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/sandbox/sandboxes.h"
@@ -44,6 +46,10 @@ struct network_line {
     struct egress_usage usage;
     void (*on_event)(void *ctx, const struct egress_event *event); /* NULL: they are stored */
     void *event_ctx;
+    const struct network_payer *payer; /* or NULL */
+    void *payer_ctx;
+    uint64_t *calls; /* that were asked for, and not told of as spent */
+    size_t ncalls;
     uint64_t unwritten; /* events that the store did not take */
     uint64_t closing;   /* the number of its CLOSE: what still ends is told before its DONE */
 };
@@ -85,15 +91,10 @@ static int read_routes(struct network *n, struct err *err) {
             egress_route_parse(name, v, get_secret, n->opt.secrets, &n->routes[n->nroutes], err);
         if (rc < 0)
             return err_wrap(err, "\"sandboxes\": \"routes\"");
+        n->routes[n->nroutes].private = true;
         n->nroutes++;
     }
     return 0;
-}
-
-static uint64_t nusd(const json_t *prices, const char *key) {
-    /* Dollars for a million tokens are a thousand billionths for one. */
-    double v = json_number_value(json_object_get(prices, key)) * 1000.0;
-    return v > 0 ? (uint64_t)llround(v) : 0;
 }
 
 static void read_prices(struct network *n) {
@@ -101,19 +102,26 @@ static void read_prices(struct network *n) {
     const json_t *m;
     json_array_foreach(json_object_get(n->opt.models, "models"), i, m) {
         const char *id = json_string_value(json_object_get(m, "id"));
-        const json_t *p = json_object_get(m, "usd_per_million");
-        if (!id || !p || n->nprices == EGRESS_PRICES_MAX - 1) /* one may be added */
+        struct model_price p = {0};
+        if (!id || model_price_read(m, &p, NULL) < 0 || !p.known ||
+            n->nprices == EGRESS_PRICES_MAX - 1) /* one may be added */
             continue;
         n->prices = xrealloc(n->prices, (n->nprices + 1) * sizeof(*n->prices));
-        n->prices[n->nprices++] = (struct egress_price){.model = xstrdup(id),
-                                                        .input = nusd(p, "input"),
-                                                        .output = nusd(p, "output"),
-                                                        .cache_read = nusd(p, "cache_read"),
-                                                        .cache_write = nusd(p, "cache_write")};
+        n->prices[n->nprices++] = network_price(id, &p);
+        n->prices[n->nprices - 1].model = xstrdup(id);
     }
 }
 
-static int read_allow(struct network *n, struct err *err) {
+struct egress_price network_price(const char *model, const struct model_price *p) {
+    return (struct egress_price){.model = (char *)(uintptr_t)model,
+                                 .input = (uint64_t)p->input,
+                                 .output = (uint64_t)p->output,
+                                 .cache_read = (uint64_t)p->cache_read,
+                                 .cache_write = (uint64_t)p->cache_write,
+                                 .cache_write_1h = (uint64_t)p->cache_write_1h};
+}
+
+static int network_read_allow(struct network *n, struct err *err) {
     size_t i;
     const json_t *v;
     json_array_foreach(n->opt.settings->allow, i, v) {
@@ -135,9 +143,7 @@ static bool is_below(const char *host, const char *parent) {
            (n > k && host[n - k - 1] == '.' && strcmp(host + n - k, parent) == 0);
 }
 
-static bool operator_allows(const struct network *n, const struct egress_allow *a) {
-    if (!n->opt.settings->allow)
-        return !a->plain; /* what is spoken in a tunnel is looked at, unless the operator says so */
+bool network_names(const struct network *n, const struct egress_allow *a) {
     for (size_t i = 0; i < n->nallow; i++) {
         const struct egress_allow *rule = &n->allow[i];
         if (a->plain && !rule->plain)
@@ -148,6 +154,11 @@ static bool operator_allows(const struct network *n, const struct egress_allow *
             return true;
     }
     return false;
+}
+
+static bool operator_allows(const struct network *n, const struct egress_allow *a) {
+    /* What is spoken in a tunnel is looked at, unless the operator says so. */
+    return n->opt.settings->allow ? network_names(n, a) : !a->plain;
 }
 
 static int add_allow(const struct network *n, struct egress_policy *p, const char *text,
@@ -163,6 +174,7 @@ static int add_allow(const struct network *n, struct egress_policy *p, const cha
                        "sandboxes.allow)",
                        text);
     }
+    a.private = network_names(n, &a);
     p->allow = xrealloc(p->allow, (p->nallow + 1) * sizeof(*p->allow));
     p->allow[p->nallow++] = a;
     return 0;
@@ -171,9 +183,9 @@ static int add_allow(const struct network *n, struct egress_policy *p, const cha
 int network_find_route(const struct network *n, const char *name, const json_t *grants,
                        const struct egress_route **ret_route, struct err *err) {
     for (size_t i = 0; i < n->nroutes; i++) {
-        if (strcmp(n->routes[i].name, name) != 0 || !sandbox_is_granted(grants, "routes", name))
+        if (strcmp(n->routes[i].name, name) != 0 || !key_is_granted(grants, "routes", name))
             continue;
-        if (n->routes[i].api && !sandbox_may_spend(grants))
+        if (n->routes[i].api && !key_may_spend(grants))
             return err_set(
                 err, ERR_FORBIDDEN,
                 "this key has a limit for a day, which the route \"%.64s\" to a model is "
@@ -186,8 +198,8 @@ int network_find_route(const struct network *n, const char *name, const json_t *
     return err_set(err, ERR_FORBIDDEN, "there is no route \"%.64s\" for this key", name);
 }
 
-static int add_route(const struct network *n, const json_t *grants, struct egress_policy *p,
-                     const char *name, struct err *err) {
+static int sandbox_network_add_route(const struct network *n, const json_t *grants,
+                                     struct egress_policy *p, const char *name, struct err *err) {
     const struct egress_route *route = NULL;
     int rc = network_find_route(n, name, grants, &route, err);
     if (rc < 0)
@@ -213,21 +225,80 @@ int network_may_reach(const struct network *n, const char *url, struct err *err)
     return rc;
 }
 
-static int read_list(const json_t *json, const char *key, size_t max, const json_t **ret,
-                     struct err *err) {
-    const json_t *list = json_object_get(json, key);
+static bool url_is_named(const struct network *n, const char *url) {
+    bool tls = false;
+    const char *path = NULL;
+    struct egress_allow a = {0};
+    bool named = egress_url_parse(url, &tls, &a.host, &a.port, &path, NULL) == 0;
+    a.plain = !tls && a.port != 80;
+    named = named && network_names(n, &a);
+    egress_allow_finish(&a);
+    return named;
+}
+
+static int network_ask_refuse(const char *key, int max, struct err *err) {
+    return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of at most %d strings", key, max);
+}
+
+static int network_ask_read_list(const json_t *list, const char *key, int max,
+                                 struct sandbox_strv *ret, struct err *err) {
     size_t i;
     const json_t *v;
-    if (list && (!json_is_array(list) || json_array_size(list) > max))
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of at most %zu strings", key,
-                       max);
+    if (!json_is_array(list) || json_array_size(list) > (size_t)max)
+        return network_ask_refuse(key, max, err);
     json_array_foreach(list, i, v) {
         const char *text = json_string_value(v);
         if (!text || strlen(text) != json_string_length(v))
             return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be a list of strings", key);
+        sandbox_strv_add(ret, text);
     }
-    *ret = list;
     return 0;
+}
+
+static int network_ask_read_allow(const json_t *list, void *member, struct err *err) {
+    return network_ask_read_list(list, "allow", EGRESS_ALLOW_MAX, member, err);
+}
+
+static int network_ask_read_routes(const json_t *list, void *member, struct err *err) {
+    return network_ask_read_list(list, "routes", EGRESS_ROUTES_MAX, member, err);
+}
+
+int network_ask_read(const json_t *json, void *ask, struct err *err) {
+    static const struct json_field table[] = {
+        JSON_READ("allow", struct network_ask, allow, network_ask_read_allow),
+        JSON_READ("routes", struct network_ask, routes, network_ask_read_routes),
+    };
+    return json_is_null(json)
+               ? 0
+               : json_table_read(table, ARRAY_LEN(table), json, "\"network\"", ask, err);
+}
+
+static void network_strv_copy(const struct sandbox_strv *from, struct sandbox_strv *to) {
+    *to = (struct sandbox_strv){0};
+    for (size_t i = 0; i < from->n; i++)
+        sandbox_strv_add(to, from->items[i]);
+}
+
+void network_ask_copy(const struct network_ask *from, struct network_ask *ret) {
+    network_strv_copy(&from->allow, &ret->allow);
+    network_strv_copy(&from->routes, &ret->routes);
+}
+
+void network_ask_finish(struct network_ask *a) {
+    sandbox_strv_finish(&a->allow);
+    sandbox_strv_finish(&a->routes);
+}
+
+static json_t *network_strv_show(const struct sandbox_strv *v) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < v->n; i++)
+        (void)json_array_append_new(list, json_string(v->items[i]));
+    return list;
+}
+
+json_t *network_ask_show(const struct network_ask *a) {
+    return json_pack("{s:o,s:o}", "allow", network_strv_show(&a->allow), "routes",
+                     network_strv_show(&a->routes));
 }
 
 static void add_prices(const struct network *n, struct egress_policy *p) {
@@ -244,7 +315,9 @@ static void add_prices(const struct network *n, struct egress_policy *p) {
 void network_add_route(const struct network *n, struct egress_policy *p,
                        const struct egress_route *route) {
     p->routes = xrealloc(p->routes, (p->nroutes + 1) * sizeof(*p->routes));
-    egress_route_copy(route, &p->routes[p->nroutes++]);
+    struct egress_route *r = &p->routes[p->nroutes++];
+    egress_route_copy(route, r);
+    r->private = r->private || url_is_named(n, r->url);
     add_prices(n, p);
 }
 
@@ -265,11 +338,6 @@ void network_cap_cost(struct egress_policy *p, double usd) {
         p->caps.cost_nusd = cost;
 }
 
-void network_cap_tokens(struct egress_policy *p, uint64_t tokens) {
-    if (tokens > 0 && (p->caps.tokens == 0 || tokens < p->caps.tokens))
-        p->caps.tokens = tokens;
-}
-
 struct network_spent network_line_spent(const struct network_line *l) {
     const struct egress_usage *u = &l->usage;
     return (struct network_spent){.tokens_in = u->tokens_in + u->running_in,
@@ -277,27 +345,28 @@ struct network_spent network_line_spent(const struct network_line *l) {
                                   .cost_nusd = u->cost_nusd + u->running_nusd};
 }
 
-int network_read(const struct network *n, const json_t *json, const json_t *grants,
-                 struct egress_policy *ret_policy, json_t **ret_shown, struct err *err) {
-    static const char *const keys[] = {"allow", "routes", NULL};
-    const json_t *allow = NULL;
-    const json_t *routes = NULL;
+struct network_spent network_line_ended(const struct network_line *l) {
+    const struct egress_usage *u = &l->usage;
+    return (struct network_spent){
+        .tokens_in = u->tokens_in, .tokens_out = u->tokens_out, .cost_nusd = u->cost_nusd};
+}
+
+int network_resolve(const struct network *n, const struct network_ask *ask, const json_t *grants,
+                    struct egress_policy *ret_policy, struct err *err) {
     struct egress_policy p = {0};
-    if (json_is_null(json))
-        json = NULL;
-    int rc = json ? json_check_keys(json, "\"network\"", keys, err) : 0;
-    if (rc == 0 && json)
-        rc = read_list(json, "allow", EGRESS_ALLOW_MAX, &allow, err);
-    if (rc == 0 && json)
-        rc = read_list(json, "routes", EGRESS_ROUTES_MAX, &routes, err);
-    if (rc == 0 && !n->keeper && json_array_size(allow) + json_array_size(routes) > 0)
+    int rc = 0;
+    if (ask->allow.n > EGRESS_ALLOW_MAX)
+        rc = network_ask_refuse("allow", EGRESS_ALLOW_MAX, err);
+    if (rc == 0 && ask->routes.n > EGRESS_ROUTES_MAX)
+        rc = network_ask_refuse("routes", EGRESS_ROUTES_MAX, err);
+    if (rc == 0 && !n->keeper && ask->allow.n + ask->routes.n > 0)
         rc = err_set(err, ERR_UNSUPPORTED,
                      "sandboxes have no network here: the program cay-egress is missing beside "
                      "cay; leave \"network\" out");
-    for (size_t i = 0; rc == 0 && i < json_array_size(allow); i++)
-        rc = add_allow(n, &p, json_string_value(json_array_get(allow, i)), err);
-    for (size_t i = 0; rc == 0 && i < json_array_size(routes); i++)
-        rc = add_route(n, grants, &p, json_string_value(json_array_get(routes, i)), err);
+    for (size_t i = 0; rc == 0 && i < ask->allow.n; i++)
+        rc = add_allow(n, &p, ask->allow.items[i], err);
+    for (size_t i = 0; rc == 0 && i < ask->routes.n; i++)
+        rc = sandbox_network_add_route(n, grants, &p, ask->routes.items[i], err);
     if (rc < 0) {
         egress_policy_finish(&p);
         return rc;
@@ -311,15 +380,12 @@ int network_read(const struct network *n, const json_t *json, const json_t *gran
     if (p.nroutes > 0)
         add_prices(n, &p);
     *ret_policy = p;
-    *ret_shown = json_pack("{s:o,s:o}", "allow",
-                           allow ? json_incref((json_t *)(uintptr_t)allow) : json_array(), "routes",
-                           routes ? json_incref((json_t *)(uintptr_t)routes) : json_array());
     return 0;
 }
 
 /* --- talking to cay-egress --- */
 
-static bool send_out(struct network *n, uint16_t type, uint64_t id, struct buf *b, int fd) {
+static bool network_send_out(struct network *n, uint16_t type, uint64_t id, struct buf *b, int fd) {
     bool sent = n->channel && !b->full &&
                 channel_send(n->channel, &(struct wire_out){.type = type,
                                                             .id = id,
@@ -338,12 +404,12 @@ static void send_open(struct network_line *l) {
     pack_str(&b, l->id);
     pack_egress_policy(&b, &l->policy);
     pack_egress_usage(&b, &l->usage);
-    if (!send_out(l->network, EGRESS_OPEN, ++l->network->next_id, &b, l->listener) &&
+    if (!network_send_out(l->network, EGRESS_OPEN, ++l->network->next_id, &b, l->listener) &&
         l->network->channel)
         log_error("network.open", "sandbox", l->id, "error", "it was not taken");
 }
 
-static void on_knock_closed(uv_handle_t *h) {
+static void network_on_knock_closed(uv_handle_t *h) {
     free(h->data);
 }
 
@@ -352,7 +418,7 @@ static void stop_waiting(struct network_line *l) {
         return;
     l->knock->line = NULL;
     (void)uv_poll_stop(&l->knock->poll);
-    uv_close((uv_handle_t *)&l->knock->poll, on_knock_closed);
+    uv_close((uv_handle_t *)&l->knock->poll, network_on_knock_closed);
     l->knock = NULL;
 }
 
@@ -363,7 +429,7 @@ static void begin_line(struct network_line *l) {
         send_open(l);
 }
 
-static void on_knock(uv_poll_t *p, int status, int events) {
+static void network_on_knock(uv_poll_t *p, int status, int events) {
     const struct knock *k = p->data;
     (void)status;
     (void)events;
@@ -381,11 +447,11 @@ static bool wait_for_knock(struct network_line *l) {
     k->poll.data = k;
     k->line = l;
     l->knock = k;
-    (void)uv_poll_start(&k->poll, UV_READABLE, on_knock);
+    (void)uv_poll_start(&k->poll, UV_READABLE, network_on_knock);
     return true;
 }
 
-static void on_start(void *ctx, struct channel *channel) {
+static void network_on_start(void *ctx, struct channel *channel) {
     struct network *n = ctx;
     n->channel = channel;
     struct egress_config c = {
@@ -393,7 +459,7 @@ static void on_start(void *ctx, struct channel *channel) {
     size_t i;
     const json_t *v;
     json_array_foreach(n->opt.private_also, i, v) {
-        sandbox_strv_add(&c.private, json_string_value(v));
+        sandbox_strv_add(&c.private_routes, json_string_value(v));
     }
     json_array_foreach(n->opt.settings->private, i, v) {
         sandbox_strv_add(&c.private, json_string_value(v));
@@ -402,7 +468,7 @@ static void on_start(void *ctx, struct channel *channel) {
     buf_init(&b, EGRESS_FRAME_MAX);
     pack_egress_config(&b, &c);
     egress_config_finish(&c);
-    (void)send_out(n, EGRESS_CONFIG, ++n->next_id, &b, -1);
+    (void)network_send_out(n, EGRESS_CONFIG, ++n->next_id, &b, -1);
     for (struct network_line *l = n->lines; l; l = l->next)
         if (l->closing == 0 && !l->knock)
             send_open(l);
@@ -420,7 +486,79 @@ static void finish_change(struct change *c, const struct err *err) {
     free(c);
 }
 
+/* --- who pays --- */
+
+static struct network_line *find_line(struct network *n, const char *id);
+
+static void line_drop_calls(struct network_line *l) {
+    for (size_t i = 0; l->payer && i < l->ncalls; i++)
+        l->payer->on_spent(l->payer_ctx, l->calls[i], NULL);
+    l->ncalls = 0;
+}
+
+void network_line_set_payer(struct network_line *l, const struct network_payer *payer, void *ctx) {
+    line_drop_calls(l);
+    if (l->payer)
+        l->payer->on_gone(l->payer_ctx);
+    l->payer = payer;
+    l->payer_ctx = ctx;
+}
+
+static bool line_take_call(struct network_line *l, uint64_t call) {
+    size_t i = 0;
+    while (i < l->ncalls && l->calls[i] != call)
+        i++;
+    if (i == l->ncalls)
+        return false;
+    l->calls[i] = l->calls[--l->ncalls];
+    return true;
+}
+
+void network_line_grant(struct network_line *l, uint64_t call, int64_t tokens, int64_t nusd,
+                        const struct err *err) {
+    struct egress_grant g = {.sandbox = l->id,
+                             .tokens = tokens == INT64_MAX ? UINT64_MAX : (uint64_t)tokens,
+                             .cost_nusd = nusd == INT64_MAX ? UINT64_MAX : (uint64_t)nusd,
+                             .code = err ? err->code : 0,
+                             .message = err ? (char *)(uintptr_t)err->message : NULL};
+    struct buf b;
+    if (err)
+        (void)line_take_call(l, call); /* it is told no more of it */
+    buf_init(&b, EGRESS_FRAME_MAX);
+    pack_egress_grant(&b, &g);
+    (void)network_send_out(l->network, EGRESS_GRANT, call, &b, -1);
+}
+
+static void network_on_ask(struct network *n, uint64_t call, struct unpack *u) {
+    struct egress_ask a;
+    struct err err;
+    unpack_egress_ask(u, &a);
+    struct network_line *l = unpack_ok(u) ? find_line(n, a.sandbox) : NULL;
+    if (l && l->payer && l->ncalls < LIMIT_SANDBOX_CALLS) {
+        l->calls = xrealloc(l->calls, (l->ncalls + 1) * sizeof(*l->calls));
+        l->calls[l->ncalls++] = call;
+        l->payer->on_ask(l->payer_ctx, call, &a);
+    } else if (l) {
+        (void)err_set(&err, l->payer ? ERR_RATE : ERR_FORBIDDEN,
+                      l->payer ? "too many calls of models wait: try again"
+                               : "nobody pays for a model now: the job that did is over");
+        network_line_grant(l, call, 0, 0, &err);
+    }
+    free(a.sandbox);
+}
+
+static void network_on_spent(struct network *n, uint64_t call, struct unpack *u) {
+    struct egress_spent s;
+    unpack_egress_spent(u, &s);
+    struct network_line *l = unpack_ok(u) ? find_line(n, s.sandbox) : NULL;
+    if (l && line_take_call(l, call) && l->payer)
+        l->payer->on_spent(l->payer_ctx, call, &s);
+    free(s.sandbox);
+}
+
 static void free_line(struct network_line *l) {
+    network_line_set_payer(l, NULL, NULL);
+    free(l->calls);
     struct network_line **at = &l->network->lines;
     while (*at != l)
         at = &(*at)->next;
@@ -444,10 +582,13 @@ static bool forget_closed(struct network *n, uint64_t id) {
     return found;
 }
 
-static void on_end(void *ctx) {
+static void network_on_end(void *ctx) {
     struct network *n = ctx;
     struct err err;
     (void)forget_closed(n, 0);
+    for (struct network_line *l = n->lines; l; l = l->next)
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): free_line() has taken it out of the list
+        line_drop_calls(l);
     (void)err_set(&err, ERR_UNAVAILABLE, "the program for the network ended: try again");
     n->channel = NULL;
     while (n->changes) {
@@ -465,12 +606,12 @@ static struct network_line *find_line(struct network *n, const char *id) {
 }
 
 /* Text of guests: whatever is not UTF-8 is left out. */
-static json_t *text(const char *s) {
+static json_t *network_text(const char *s) {
     json_t *j = json_string(s);
     return j ? j : json_string("(not UTF-8)");
 }
 
-static json_t *show_event(const struct egress_event *e) {
+static json_t *network_show_event(const struct egress_event *e) {
     static const char *const states[] = {"refused", "begun", "ended"};
     char time[CLOCK_RFC3339_SIZE];
     json_t *o = json_object();
@@ -480,23 +621,23 @@ static json_t *show_event(const struct egress_event *e) {
     (void)json_object_set_new(o, "time", json_string(clock_rfc3339(e->time_ms, time)));
     (void)json_object_set_new(o, "state", json_string(e->state < 3 ? states[e->state] : "?"));
     (void)json_object_set_new(o, "kind", json_string(egress_kind_name(e->kind)));
-    (void)json_object_set_new(o, "route", *e->route ? text(e->route) : json_null());
-    (void)json_object_set_new(o, "host", text(e->host));
+    (void)json_object_set_new(o, "route", *e->route ? network_text(e->route) : json_null());
+    (void)json_object_set_new(o, "host", network_text(e->host));
     (void)json_object_set_new(o, "port", json_integer(e->port));
-    (void)json_object_set_new(o, "method", text(e->method));
-    (void)json_object_set_new(o, "path", text(e->path));
+    (void)json_object_set_new(o, "method", network_text(e->method));
+    (void)json_object_set_new(o, "path", network_text(e->path));
     (void)json_object_set_new(o, "status", e->status ? json_integer(e->status) : json_null());
     (void)json_object_set_new(o, "bytes_in", json_integer((json_int_t)e->bytes_in));
     (void)json_object_set_new(o, "bytes_out", json_integer((json_int_t)e->bytes_out));
     (void)json_object_set_new(o, "ms", json_integer((json_int_t)e->ms));
     if (*e->model) {
-        (void)json_object_set_new(o, "model", text(e->model));
+        (void)json_object_set_new(o, "model", network_text(e->model));
         (void)json_object_set_new(o, "tokens_in", json_integer((json_int_t)e->tokens_in));
         (void)json_object_set_new(o, "tokens_out", json_integer((json_int_t)e->tokens_out));
         (void)json_object_set_new(o, "cost_usd", json_real((double)e->cost_nusd / 1e9));
     }
     (void)json_object_set_new(o, "cut", json_boolean(e->cut));
-    (void)json_object_set_new(o, "reason", *e->reason ? text(e->reason) : json_null());
+    (void)json_object_set_new(o, "reason", *e->reason ? network_text(e->reason) : json_null());
     return o;
 }
 
@@ -517,11 +658,11 @@ static void write_batch(struct network *n) {
     n->nbatch = 0;
 }
 
-static void on_timer(uv_timer_t *t) {
+static void network_on_timer(uv_timer_t *t) {
     write_batch(t->data);
 }
 
-static void on_event(struct network *n, struct unpack *u) {
+static void network_on_event(struct network *n, struct unpack *u) {
     struct egress_event e;
     unpack_egress_event(u, &e);
     struct network_line *l = unpack_ok(u) ? find_line(n, e.sandbox) : NULL;
@@ -529,7 +670,7 @@ static void on_event(struct network *n, struct unpack *u) {
         if (l->closing == 0)
             l->on_event(l->event_ctx, &e);
     } else if (l) {
-        _cleanup_(json) json_t *shown = show_event(&e);
+        _cleanup_(json) json_t *shown = network_show_event(&e);
         n->batch[n->nbatch++] =
             (struct store_network_event){.sandbox = xstrdup(l->id),
                                          .refused = e.state == EGRESS_REFUSED,
@@ -537,12 +678,12 @@ static void on_event(struct network *n, struct unpack *u) {
         if (n->nbatch == BATCH)
             write_batch(n);
         else if (!uv_is_active((uv_handle_t *)&n->timer))
-            (void)uv_timer_start(&n->timer, on_timer, BATCH_MS, 0);
+            (void)uv_timer_start(&n->timer, network_on_timer, BATCH_MS, 0);
     }
     egress_event_finish(&e);
 }
 
-static void on_usage(struct network *n, struct unpack *u) {
+static void network_on_usage(struct network *n, struct unpack *u) {
     struct egress_usage usage;
     unpack_egress_usage(u, &usage);
     struct network_line *l = unpack_ok(u) ? find_line(n, usage.sandbox) : NULL;
@@ -554,17 +695,25 @@ static void on_usage(struct network *n, struct unpack *u) {
     l->usage = usage;
 }
 
-static void on_frame(void *ctx, struct wire_frame *f) {
+static void network_on_frame(void *ctx, struct wire_frame *f) {
     struct network *n = ctx;
     struct unpack u;
     struct err err;
     unpack_init(&u, f->data, f->len);
     if (f->type == EGRESS_EVENT) {
-        on_event(n, &u);
+        network_on_event(n, &u);
         return;
     }
     if (f->type == EGRESS_USAGE) {
-        on_usage(n, &u);
+        network_on_usage(n, &u);
+        return;
+    }
+    if (f->type == EGRESS_ASK) {
+        network_on_ask(n, f->id, &u);
+        return;
+    }
+    if (f->type == EGRESS_SPENT) {
+        network_on_spent(n, f->id, &u);
         return;
     }
     bool failed = f->type == EGRESS_FAILED;
@@ -605,7 +754,7 @@ int network_create(const struct network_options *o, struct network **ret, struct
     n->opt = *o;
     int rc = read_routes(n, err);
     if (rc == 0)
-        rc = read_allow(n, err);
+        rc = network_read_allow(n, err);
     if (rc < 0) {
         free_network(n);
         return rc;
@@ -622,9 +771,9 @@ int network_create(const struct network_options *o, struct network **ret, struct
                                                             .exec_fd = o->exec_fd,
                                                             .max_frame_bytes = EGRESS_FRAME_MAX,
                                                             .max_queue_bytes = QUEUE_BYTES,
-                                                            .on_start = on_start,
-                                                            .on_frame = on_frame,
-                                                            .on_end = on_end,
+                                                            .on_start = network_on_start,
+                                                            .on_frame = network_on_frame,
+                                                            .on_end = network_on_end,
                                                             .ctx = n});
     *ret = n;
     return 0;
@@ -638,7 +787,7 @@ struct keeper_info network_info(const struct network *n) {
     return keeper_info(n->keeper);
 }
 
-static void on_timer_closed(uv_handle_t *h) {
+static void network_on_timer_closed(uv_handle_t *h) {
     struct network *n = h->data;
     write_batch(n);
     void (*on_stopped)(void *ctx) = n->on_stopped;
@@ -648,26 +797,26 @@ static void on_timer_closed(uv_handle_t *h) {
         on_stopped(stopped_ctx);
 }
 
-static void on_keeper_stopped(void *ctx) {
+static void network_on_keeper_stopped(void *ctx) {
     struct network *n = ctx;
-    uv_close((uv_handle_t *)&n->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&n->timer, network_on_timer_closed);
 }
 
 void network_hush(struct network *n) {
-    on_end(n);
+    network_on_end(n);
 }
 
 void network_stop(struct network *n, void (*on_stopped)(void *ctx), void *ctx) {
     n->on_stopped = on_stopped;
     n->stopped_ctx = ctx;
-    on_end(n);
+    network_on_end(n);
     while (n->lines)
         // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it takes itself out of the list
         network_line_close(n->lines);
     if (n->keeper)
-        keeper_stop(n->keeper, on_keeper_stopped, n);
+        keeper_stop(n->keeper, network_on_keeper_stopped, n);
     else
-        on_keeper_stopped(n);
+        network_on_keeper_stopped(n);
 }
 
 /* --- lines --- */
@@ -700,7 +849,7 @@ void network_line_set(struct network_line *l, struct egress_policy *policy,
     buf_init(&b, EGRESS_FRAME_MAX);
     pack_str(&b, l->id);
     pack_egress_policy(&b, &c->policy);
-    if (!send_out(n, EGRESS_POLICY, c->id, &b, -1)) {
+    if (!network_send_out(n, EGRESS_POLICY, c->id, &b, -1)) {
         struct err err;
         (void)err_set(&err, ERR_UNAVAILABLE, "the program for the network is starting: try again");
         finish_change(c, &err);
@@ -721,7 +870,7 @@ static bool send_close(struct network_line *l) {
     buf_init(&b, 1024);
     pack_str(&b, l->id);
     l->closing = ++l->network->next_id;
-    return send_out(l->network, EGRESS_CLOSE, l->closing, &b, -1);
+    return network_send_out(l->network, EGRESS_CLOSE, l->closing, &b, -1);
 }
 
 void network_line_close(struct network_line *l) {
@@ -737,34 +886,43 @@ void network_line_close(struct network_line *l) {
         free_line(l);
 }
 
-static void add_env(struct sandbox_strv *env, const json_t *over, const json_t *over2,
-                    const char *name, const char *value) {
-    if (json_object_get(over, name) || json_object_get(over2, name))
+static bool network_env_has(const struct sandbox_strv *env, const char *name) {
+    size_t n = strlen(name);
+    for (size_t i = 0; env && i < env->n; i++)
+        if (strncmp(env->items[i], name, n) == 0 && env->items[i][n] == '=')
+            return true;
+    return false;
+}
+
+static void network_add_env(struct sandbox_strv *env, const struct sandbox_strv *over,
+                            const struct sandbox_strv *over2, const char *name, const char *value) {
+    if (network_env_has(over, name) || network_env_has(over2, name))
         return;
     _cleanup_(free) char *entry = xasprintf("%s=%s", name, value);
     sandbox_strv_add(env, entry);
 }
 
 /* Programs start only if they find a key, so they are given one that is none. */
-void network_line_env(const struct network_line *l, const json_t *over, const json_t *over2,
-                      struct sandbox_strv *env) {
+void network_line_env(const struct network_line *l, const struct sandbox_strv *over,
+                      const struct sandbox_strv *over2, struct sandbox_strv *env) {
     static const char proxy[] = "http://127.0.0.1:3128";
     static const char *const names[] = {"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"};
     const struct egress_policy *p = &l->policy;
     if (p->nallow > 0) {
         for (size_t i = 0; i < ARRAY_LEN(names); i++)
-            add_env(env, over, over2, names[i], proxy);
+            network_add_env(env, over, over2, names[i], proxy);
         _cleanup_(free) char *own = egress_no_proxy(p->allow, p->nallow);
-        add_env(env, over, over2, "NO_PROXY", own);
-        add_env(env, over, over2, "no_proxy", own);
+        network_add_env(env, over, over2, "NO_PROXY", own);
+        network_add_env(env, over, over2, "no_proxy", own);
     }
     for (size_t i = 0; i < p->nroutes; i++) {
         if (p->routes[i].api == EGRESS_API_ANTHROPIC) {
-            add_env(env, over, over2, "ANTHROPIC_BASE_URL", proxy);
-            add_env(env, over, over2, "ANTHROPIC_API_KEY", "sk-ant-placeholder-the-proxy-has-it");
+            network_add_env(env, over, over2, "ANTHROPIC_BASE_URL", proxy);
+            network_add_env(env, over, over2, "ANTHROPIC_API_KEY",
+                            "sk-ant-placeholder-the-proxy-has-it");
         } else if (p->routes[i].api == EGRESS_API_OPENAI) {
-            add_env(env, over, over2, "OPENAI_BASE_URL", "http://127.0.0.1:3128/v1");
-            add_env(env, over, over2, "OPENAI_API_KEY", "sk-placeholder-the-proxy-has-it");
+            network_add_env(env, over, over2, "OPENAI_BASE_URL", "http://127.0.0.1:3128/v1");
+            network_add_env(env, over, over2, "OPENAI_API_KEY", "sk-placeholder-the-proxy-has-it");
         }
     }
 }
@@ -783,7 +941,7 @@ struct listing {
     bool any;
 };
 
-static void on_listed(void *ctx, int64_t seq, const char *json) {
+static void network_on_listed(void *ctx, int64_t seq, const char *json) {
     struct listing *l = ctx;
     struct buf *out = l->writer->out;
     /* The number is the store's; the rest of the object stands as it was written. */
@@ -806,7 +964,7 @@ int network_events(struct network *n, const struct network_query *query, struct 
                                 &(struct store_network_query){.sandbox = query->sandbox,
                                                               .after = query->after,
                                                               .limit = query->limit},
-                                on_listed, &l, &gone, err);
+                                network_on_listed, &l, &gone, err);
     if (rc < 0)
         return rc;
     (void)buf_add_str(out, "]");

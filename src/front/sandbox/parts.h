@@ -37,12 +37,11 @@ struct setup {
     sandbox_made made;
     void *ctx;
     struct egress_policy policy;
-    json_t *files;       /* list, or NULL */
-    size_t file;         /* the next */
-    const char *content; /* of the file that is being written */
-    char *decoded;       /* where it is, if it is not in `files` */
-    bool begun;          /* the box was ready */
-    size_t len, at;
+    struct sandbox_files files;
+    size_t file;  /* the next */
+    bool writing; /* a part of that */
+    bool begun;   /* the box was ready */
+    size_t at;
     int snapshot; /* an archive to restore, or -1 */
     struct sandbox_command *restore;
     bool restored;
@@ -53,21 +52,22 @@ struct setup {
     uint64_t too_long; /* paths */
 };
 
-/* What a request asks for. */
-struct sandbox_request {
+/* A request, checked against the settings and the key's grants. */
+struct sandbox_resolved {
     struct sandbox_spec spec;
     int bind_fds[SANDBOX_BINDS_MAX];
     struct egress_policy policy;
     json_t *doc;
     int64_t timeout_s;
-    int snapshot;
+    int snapshot; /* an archive, or -1 */
 };
 
 /* --- request.c --- */
 
-int sandbox_request_read(struct sandboxes *all, const struct sandbox_ask *ask,
-                         struct sandbox_request *p, struct err *err);
-void sandbox_request_finish(struct sandbox_request *p);
+/* Fills what is zero but for the snapshot, also when it fails: finish it. */
+int sandbox_request_resolve(struct sandboxes *all, const struct sandbox_request *r,
+                            struct sandbox_resolved *p, struct err *err);
+void sandbox_resolved_finish(struct sandbox_resolved *p);
 
 /* --- setup.c --- */
 
@@ -87,7 +87,9 @@ void records_close(struct sandboxes *all);
 void records_sweep(struct sandboxes *all);
 /* Forgets the oldest. */
 void records_prune(struct sandboxes *all);
-int record_put(const struct sandbox *s, const char *status, int64_t ended_ms, struct err *err);
+const char *sandbox_status_name(enum sandbox_status status);
+int record_put(const struct sandbox *s, enum sandbox_status status, int64_t ended_ms,
+               struct err *err);
 /* As it is while it lives. */
 int record_put_living(const struct sandbox *s, struct err *err);
-json_t *usage_of(const struct sandbox_stats *st);
+json_t *records_usage_of(const struct sandbox_stats *st);

@@ -7,7 +7,9 @@
 #include "base/sm.h"
 #include "front/http/fields.h"
 #include "http1/field.h"
+#include "loop/later.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <llhttp.h>
 #include <stdio.h>
@@ -32,7 +34,7 @@ enum proxy_state {
     PROXY_ANSWERING, /* the head of the answer is out */
     PROXY_COMPLETE,  /* the answer is whole */
     PROXY_RAW,       /* after an upgrade: bytes both ways */
-    PROXY_DEAD,      /* it goes when nobody is on the stack */
+    PROXY_DEAD,      /* its memory goes from the loop */
 };
 
 static const struct sm_state states[] = {
@@ -47,6 +49,13 @@ static const struct sm_state states[] = {
 };
 static const struct sm proxy_sm = {"proxy", states, ARRAY_LEN(states)};
 
+/* What goes into the sandbox. */
+enum proxy_sink {
+    SINK_OPEN,
+    SINK_FULL,   /* too much waits: the client is not read */
+    SINK_BROKEN, /* the guest reads no more */
+};
+
 struct proxy {
     struct sandbox_visitor visitor;
     struct sandboxes *all;
@@ -57,27 +66,32 @@ struct proxy {
     char id[ID_SIZE];
     unsigned port;
     int fd;
-    uv_poll_t poll;
-    bool polling; /* the handle is in use */
+    uv_poll_t poll;     /* in use from PROXY_WAITING on */
+    struct later freed; /* for one that ends before that */
     int events;
     struct buf out;
+    enum proxy_sink sink;
     bool chunked_out; /* the body goes in chunks */
-    bool body_paused;
-    bool out_broken; /* the guest reads no more */
     llhttp_t parser;
     llhttp_settings_t settings;
     struct buf head; /* NAME\0VALUE\0 ... of the answer */
     struct buf name;
     size_t fields;
-    bool in_value;
     char *type;
-    bool skip; /* an interim answer */
     bool full; /* the client reads too slowly */
-    bool busy; /* on the stack */
 };
 
-static void move(struct proxy *p, enum proxy_state to) {
+static bool proxy_is_whole(const struct proxy *p) {
+    if (p->state == PROXY_DEAD)
+        return !p->req && !p->raw && !p->call;
+    if (p->state == PROXY_RAW)
+        return !p->req && p->raw;
+    return p->req && p->fd >= 0;
+}
+
+static void proxy_move(struct proxy *p, enum proxy_state to) {
     p->state = (enum proxy_state)sm_next(&proxy_sm, p->state, to);
+    assert(proxy_is_whole(p));
 }
 
 static bool has_begun(const struct proxy *p) {
@@ -101,8 +115,8 @@ static bool is_set_here(const char *name) {
 
 /* --- the end --- */
 
-static void on_poll_closed(uv_handle_t *h) {
-    struct proxy *p = h->data;
+static void proxy_free(void *ctx) {
+    struct proxy *p = ctx;
     fd_close(&p->fd);
     buf_finish(&p->out);
     buf_finish(&p->head);
@@ -111,31 +125,27 @@ static void on_poll_closed(uv_handle_t *h) {
     free(p);
 }
 
-/* Frees it when nobody is on the stack any more. The client has its answer, or is gone. */
-static void end(struct proxy *p) {
-    if (p->state != PROXY_DEAD) {
-        struct sandbox *s = sandboxes_find(p->all, p->id);
-        if (s)
-            sandbox_leave(s, &p->visitor);
-        move(p, PROXY_DEAD);
-    }
-    sandbox_call_cancel(p->call);
-    p->call = NULL;
-    if (p->busy)
-        return;
-    if (p->polling) {
-        p->polling = false;
-        (void)uv_poll_stop(&p->poll);
-        uv_close((uv_handle_t *)&p->poll, on_poll_closed);
-        return;
-    }
-    p->poll.data = p;
-    on_poll_closed((uv_handle_t *)&p->poll);
+static void proxy_on_poll_closed(uv_handle_t *h) {
+    proxy_free(h->data);
+}
+
+/* The client has its answer, or is gone. Those on the stack may still read the state. */
+static void proxy_end(struct proxy *p) {
+    bool polled = p->state != PROXY_CONNECTING;
+    struct sandbox *s = sandboxes_find(p->all, p->id);
+    if (s)
+        sandbox_leave(s, &p->visitor);
+    sandbox_call_cancel(steal_ptr(&p->call));
+    proxy_move(p, PROXY_DEAD);
+    if (polled)
+        uv_close((uv_handle_t *)&p->poll, proxy_on_poll_closed);
+    else
+        later_post(sandboxes_later(p->all), &p->freed, proxy_free, p);
 }
 
 /* To a person a page, which looks again by itself: servers take a moment to start. The message is
  * ours, with nothing of the guest's in it. */
-static void refuse(struct http_req *req, const struct err *err) {
+static void proxy_refuse(struct http_req *req, const struct err *err) {
     if (!http_req_accepts(req, "text/html")) {
         http_respond_err(req, err);
         return;
@@ -154,7 +164,7 @@ static void refuse(struct http_req *req, const struct err *err) {
     http_respond(req, err_http_status(err->code), "text/html; charset=utf-8", b.data, b.len);
 }
 
-static void fail(struct proxy *p, const struct err *err) {
+static void proxy_fail(struct proxy *p, const struct err *err) {
     struct http_req *req = p->req;
     p->req = NULL;
     if (p->raw)
@@ -166,12 +176,12 @@ static void fail(struct proxy *p, const struct err *err) {
         if (has_begun(p))
             http_stream_break(req); /* the client must see that it is not whole */
         else
-            refuse(req, err);
+            proxy_refuse(req, err);
     }
-    end(p);
+    proxy_end(p);
 }
 
-static void on_gone(void *ctx) {
+static void proxy_on_gone(void *ctx) {
     struct proxy *p = ctx;
     struct http_req *req = p->req;
     p->req = NULL;
@@ -179,10 +189,10 @@ static void on_gone(void *ctx) {
         http_stream_end(req);
     else
         http_respond_empty(req, 499);
-    end(p);
+    proxy_end(p);
 }
 
-static void update(struct proxy *p);
+static void proxy_update(struct proxy *p);
 
 /* The time for an answer begins anew with everything that goes in, and ends with its head. */
 static void set_deadline(struct proxy *p) {
@@ -192,18 +202,18 @@ static void set_deadline(struct proxy *p) {
             : clock_mono_ms() + (int64_t)sandboxes_settings(p->all)->answer_s * 1000;
 }
 
-static void on_late(void *ctx) {
+static void proxy_on_late(void *ctx) {
     struct proxy *p = ctx;
     struct err err;
     (void)err_set(&err, ERR_UPSTREAM,
                   "the program at port %u did not answer within %u s (setting sandboxes.answer_s)",
                   p->port, sandboxes_settings(p->all)->answer_s);
-    fail(p, &err);
+    proxy_fail(p, &err);
 }
 
 /* Clients that have shut their side and have no answer yet may be gone, which cannot be seen: the
  * one that has waited longest makes room. */
-static bool make_room(struct sandbox *s) {
+static bool proxy_make_room(struct sandbox *s) {
     struct proxy *oldest = NULL;
     struct err err;
     for (struct sandbox_visitor *v = s->visitors; v; v = v->next) {
@@ -216,27 +226,29 @@ static bool make_room(struct sandbox *s) {
     (void)err_set(&err, ERR_RATE,
                   "others wanted the connection, and this client has shut its side (setting "
                   "sandboxes.connections)");
-    fail(oldest, &err);
+    proxy_fail(oldest, &err);
     return true;
 }
 
 /* --- into the sandbox --- */
 
-static void send_out(struct proxy *p) {
-    while (p->out.len > 0 && !p->out_broken) {
+static void proxy_send_out(struct proxy *p) {
+    bool was_full = p->sink == SINK_FULL;
+    while (p->out.len > 0) {
         ssize_t n = send(p->fd, p->out.data, p->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (n < 0) {
-            p->out_broken = true; /* its answer may still come */
+            p->sink = SINK_BROKEN; /* its answer may still come */
             buf_clear(&p->out);
             break;
         }
         buf_consume(&p->out, (size_t)n);
         set_deadline(p);
     }
-    if (p->out.len < OUT_LOW && p->body_paused) {
-        p->body_paused = false;
+    if (was_full && p->out.len < OUT_LOW) {
+        if (p->sink == SINK_FULL)
+            p->sink = SINK_OPEN;
         if (p->raw)
             http_raw_pause(p->raw, false);
         else if (p->req)
@@ -245,21 +257,21 @@ static void send_out(struct proxy *p) {
 }
 
 static void add_out(struct proxy *p, const char *data, size_t len) {
-    if (p->out_broken)
+    if (p->sink == SINK_BROKEN)
         return;
     set_deadline(p);
     (void)buf_add(&p->out, data, len); /* never full: the source is paused long before */
-    if (p->out.len > OUT_HIGH && !p->body_paused) {
-        p->body_paused = true;
+    if (p->out.len > OUT_HIGH && p->sink == SINK_OPEN) {
+        p->sink = SINK_FULL;
         if (p->raw)
             http_raw_pause(p->raw, true);
         else
             http_req_body_pause(p->req);
     }
-    update(p);
+    proxy_update(p);
 }
 
-static void on_body(void *ctx, const char *data, size_t len) {
+static void proxy_on_body(void *ctx, const char *data, size_t len) {
     struct proxy *p = ctx;
     char size[24];
     if (!p->chunked_out) {
@@ -272,7 +284,7 @@ static void on_body(void *ctx, const char *data, size_t len) {
     add_out(p, "\r\n", 2);
 }
 
-static void on_body_end(void *ctx) {
+static void proxy_on_body_end(void *ctx) {
     struct proxy *p = ctx;
     if (p->chunked_out)
         add_out(p, "0\r\n\r\n", 5);
@@ -282,7 +294,7 @@ static void add_field(struct proxy *p, const char *name, const char *value) {
     (void)buf_addf(&p->out, "%s: %s\r\n", name, value);
 }
 
-static void write_head(struct proxy *p) {
+static void proxy_write_head(struct proxy *p) {
     const struct http_req *req = p->req;
     const char *connection = http_req_header(req, "connection");
     const char *length = http_req_header(req, "content-length");
@@ -324,29 +336,19 @@ static void write_head(struct proxy *p) {
 
 /* --- out of the sandbox --- */
 
-static int on_field(llhttp_t *parser, const char *at, size_t len) {
+/* A part of a field's name or value. */
+static int proxy_on_field(llhttp_t *parser, const char *at, size_t len) {
     struct proxy *p = parser->data;
-    if (p->in_value) {
-        (void)buf_add_char(&p->head, 0);
-        p->in_value = false;
-    }
     return buf_add(&p->head, at, len) ? 0 : HPE_USER;
 }
 
-static int on_field_complete(llhttp_t *parser) {
+static int proxy_on_field_complete(llhttp_t *parser) {
     struct proxy *p = parser->data;
     return ++p->fields <= FIELDS_MAX && buf_add_char(&p->head, 0) ? 0 : HPE_USER;
 }
 
-static int on_value(llhttp_t *parser, const char *at, size_t len) {
+static int proxy_on_value_complete(llhttp_t *parser) {
     struct proxy *p = parser->data;
-    p->in_value = true;
-    return buf_add(&p->head, at, len) ? 0 : HPE_USER;
-}
-
-static int on_value_complete(llhttp_t *parser) {
-    struct proxy *p = parser->data;
-    p->in_value = false;
     return buf_add_char(&p->head, 0) ? 0 : HPE_USER;
 }
 
@@ -397,29 +399,28 @@ static void put_answer(struct proxy *p, const char *name, const char *value) {
     http_res_header(p->req, name, value);
 }
 
-static int on_headers_complete(llhttp_t *parser) {
+static int proxy_on_headers_complete(llhttp_t *parser) {
     struct proxy *p = parser->data;
     int status = parser->status_code;
     if (status == 101 && http_req_is_upgrade(p->req)) {
-        move(p, PROXY_UPGRADING);
+        proxy_move(p, PROXY_UPGRADING);
         set_deadline(p);
         return 2; /* there is no body: what follows is not HTTP */
     }
     if (status < 100 || status > 599)
         return -1;
-    p->skip = status < 200;
-    if (p->skip)
+    if (status < 200)
         return 1; /* no body, whatever it says: its bytes would come before our head */
     const char *type = answer_field(p, "content-type");
     p->type = type && is_value(type) ? xstrdup(type) : NULL;
     each_field(p, put_answer);
-    move(p, PROXY_ANSWERING);
+    proxy_move(p, PROXY_ANSWERING);
     set_deadline(p);
     http_stream_begin(p->req, status, p->type);
     return http_req_method(p->req) == HTTP_METHOD_HEAD ? 1 : 0;
 }
 
-static int on_answer_body(llhttp_t *parser, const char *at, size_t len) {
+static int proxy_on_answer_body(llhttp_t *parser, const char *at, size_t len) {
     struct proxy *p = parser->data;
     if (!has_begun(p))
         return -1;
@@ -428,44 +429,44 @@ static int on_answer_body(llhttp_t *parser, const char *at, size_t len) {
     return 0;
 }
 
-static int on_message_complete(llhttp_t *parser) {
+static int proxy_on_message_complete(llhttp_t *parser) {
     struct proxy *p = parser->data;
     if (p->state == PROXY_UPGRADING)
         return 0; /* the parser stops by itself */
-    if (p->skip) {
-        p->skip = false;
+    if (parser->status_code < 200) {
         buf_clear(&p->head);
         p->fields = 0;
         return 0;
     }
-    move(p, PROXY_COMPLETE);
+    proxy_move(p, PROXY_COMPLETE);
     return HPE_PAUSED;
 }
 
 /* --- after an upgrade --- */
 
-static void on_raw_data(void *ctx, const char *data, size_t len) {
+static void proxy_on_raw_data(void *ctx, const char *data, size_t len) {
     add_out(ctx, data, len);
 }
 
-static void on_raw_close(void *ctx) {
+static void proxy_on_raw_close(void *ctx) {
     struct proxy *p = ctx;
     p->raw = NULL;
-    end(p);
+    proxy_end(p);
 }
 
-static void on_raw_drain(void *ctx) {
+static void proxy_on_raw_drain(void *ctx) {
     struct proxy *p = ctx;
     p->full = false;
-    update(p);
+    proxy_update(p);
 }
 
 static void put_upgrade(struct proxy *p, const char *name, const char *value) {
     (void)buf_addf(&p->name, "%s: %s\r\n", name, value);
 }
 
-static void upgrade(struct proxy *p, const char *rest, size_t len) {
-    static const struct http_raw_callbacks callbacks = {on_raw_data, on_raw_close, on_raw_drain};
+static void proxy_upgrade(struct proxy *p, const char *rest, size_t len) {
+    static const struct http_raw_callbacks callbacks = {proxy_on_raw_data, proxy_on_raw_close,
+                                                        proxy_on_raw_drain};
     struct http_req *req = p->req;
     buf_clear(&p->name);
     (void)buf_add_str(&p->name, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
@@ -476,33 +477,33 @@ static void upgrade(struct proxy *p, const char *rest, size_t len) {
     http_req_on_body(req, NULL, NULL, NULL);
     p->raw = http_raw_accept(req, p->name.data, p->name.len, &callbacks, p);
     if (!p->raw) {
-        end(p);
+        proxy_end(p);
         return;
     }
-    move(p, PROXY_RAW);
+    proxy_move(p, PROXY_RAW);
     if (len > 0 && !http_raw_write(p->raw, rest, len))
         p->full = true;
 }
 
 /* --- the socket --- */
 
-static void finish(struct proxy *p) {
+static void proxy_finish(struct proxy *p) {
     struct http_req *req = p->req;
     p->req = NULL;
     http_req_on_gone(req, NULL, NULL);
     http_req_on_body(req, NULL, NULL, NULL);
     http_stream_on_drain(req, NULL, NULL);
     http_stream_end(req);
-    end(p);
+    proxy_end(p);
 }
 
 static void upstream_error(struct proxy *p, const char *what) {
     struct err err;
     (void)err_set(&err, ERR_UPSTREAM, "the program at port %u %s", p->port, what);
-    fail(p, &err);
+    proxy_fail(p, &err);
 }
 
-static void feed(struct proxy *p, const char *data, size_t len) {
+static void proxy_feed(struct proxy *p, const char *data, size_t len) {
     if (p->raw) {
         if (!http_raw_write(p->raw, data, len))
             p->full = true;
@@ -513,18 +514,18 @@ static void feed(struct proxy *p, const char *data, size_t len) {
         return;
     if (p->state == PROXY_UPGRADING && e == HPE_PAUSED_UPGRADE) {
         const char *rest = llhttp_get_error_pos(&p->parser);
-        upgrade(p, rest, (size_t)(data + len - rest));
+        proxy_upgrade(p, rest, (size_t)(data + len - rest));
     } else if (p->state == PROXY_COMPLETE) {
-        finish(p);
+        proxy_finish(p);
     } else if (e != HPE_OK) {
         upstream_error(p, "gave an answer that is no HTTP");
     }
 }
 
-static void on_eof(struct proxy *p) {
+static void proxy_on_eof(struct proxy *p) {
     if (p->raw) {
         http_raw_close(steal_ptr(&p->raw));
-        end(p);
+        proxy_end(p);
         return;
     }
     /* A body without a length ends here. */
@@ -532,66 +533,59 @@ static void on_eof(struct proxy *p) {
     if (p->state == PROXY_DEAD)
         return;
     if (p->state == PROXY_COMPLETE || whole)
-        finish(p);
+        proxy_finish(p);
     else
         upstream_error(p, "closed the connection before its answer was whole");
 }
 
-static void receive(struct proxy *p) {
+static void proxy_receive(struct proxy *p) {
     static char chunk[CHUNK];
     ssize_t n = recv(p->fd, chunk, sizeof(chunk), MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0)
-        on_eof(p);
+        proxy_on_eof(p);
     else
-        feed(p, chunk, (size_t)n);
+        proxy_feed(p, chunk, (size_t)n);
 }
 
-static void on_poll(uv_poll_t *poll, int status, int events) {
+static void proxy_on_poll(uv_poll_t *poll, int status, int events) {
     struct proxy *p = poll->data;
-    p->busy = true;
     if (status < 0)
         events = UV_READABLE | UV_WRITABLE;
     if (events & UV_WRITABLE)
-        send_out(p);
-    // NOLINTBEGIN(clang-analyzer-unix.Malloc): while it is busy nobody else frees it
+        proxy_send_out(p);
     if (p->state != PROXY_DEAD && (events & UV_READABLE))
-        receive(p);
-    p->busy = false;
-    // NOLINTEND(clang-analyzer-unix.Malloc)
-    if (p->state == PROXY_DEAD)
-        end(p);
-    else
-        update(p);
+        proxy_receive(p);
+    proxy_update(p);
 }
 
-static void update(struct proxy *p) {
-    if (!p->polling || p->state == PROXY_DEAD)
+static void proxy_update(struct proxy *p) {
+    if (p->state == PROXY_DEAD)
         return;
-    int events = (p->full ? 0 : UV_READABLE) | (p->out.len > 0 && !p->out_broken ? UV_WRITABLE : 0);
+    int events = (p->full ? 0 : UV_READABLE) | (p->out.len > 0 ? UV_WRITABLE : 0);
     if (events == p->events)
         return;
     p->events = events;
     if (events)
-        (void)uv_poll_start(&p->poll, events, on_poll);
+        (void)uv_poll_start(&p->poll, events, proxy_on_poll);
     else
         (void)uv_poll_stop(&p->poll);
 }
 
-static void on_drain(void *ctx) {
+static void proxy_on_drain(void *ctx) {
     struct proxy *p = ctx;
     p->full = false;
-    update(p);
+    proxy_update(p);
 }
 
-static void on_connected(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void proxy_on_connected(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct proxy *p = ctx;
     p->call = NULL;
     if (err) {
         struct err e;
         (void)err_set(&e, ERR_UPSTREAM, "nothing answers at port %u of this sandbox", p->port);
-        fail(p, &e);
+        proxy_fail(p, &e);
         return;
     }
     p->fd = steal_fd(&reply->fd);
@@ -600,12 +594,11 @@ static void on_connected(void *ctx, struct sandbox_reply *reply, const struct er
         return;
     }
     p->poll.data = p;
-    p->polling = true;
-    move(p, PROXY_WAITING);
-    write_head(p);
-    http_stream_on_drain(p->req, on_drain, p);
-    update(p);
-    http_req_on_body(p->req, on_body, on_body_end, p);
+    proxy_move(p, PROXY_WAITING);
+    proxy_write_head(p);
+    http_stream_on_drain(p->req, proxy_on_drain, p);
+    proxy_update(p);
+    http_req_on_body(p->req, proxy_on_body, proxy_on_body_end, p);
     http_req_body_resume(p->req);
 }
 
@@ -613,19 +606,19 @@ static void on_connected(void *ctx, struct sandbox_reply *reply, const struct er
 
 static void set_up_parser(struct proxy *p) {
     llhttp_settings_init(&p->settings);
-    p->settings.on_header_field = on_field;
-    p->settings.on_header_field_complete = on_field_complete;
-    p->settings.on_header_value = on_value;
-    p->settings.on_header_value_complete = on_value_complete;
-    p->settings.on_headers_complete = on_headers_complete;
-    p->settings.on_body = on_answer_body;
-    p->settings.on_message_complete = on_message_complete;
+    p->settings.on_header_field = proxy_on_field;
+    p->settings.on_header_field_complete = proxy_on_field_complete;
+    p->settings.on_header_value = proxy_on_field;
+    p->settings.on_header_value_complete = proxy_on_value_complete;
+    p->settings.on_headers_complete = proxy_on_headers_complete;
+    p->settings.on_body = proxy_on_answer_body;
+    p->settings.on_message_complete = proxy_on_message_complete;
     llhttp_init(&p->parser, HTTP_RESPONSE, &p->settings);
     p->parser.data = p;
 }
 
 int proxy_request(struct sandbox *s, struct http_req *req, unsigned port, struct err *err) {
-    if (s->connections >= sandboxes_settings(s->all)->connections && !make_room(s))
+    if (s->connections >= sandboxes_settings(s->all)->connections && !proxy_make_room(s))
         return err_set(err, ERR_RATE,
                        "there are %zu connections to this sandbox (setting sandboxes.connections)",
                        s->connections);
@@ -634,7 +627,7 @@ int proxy_request(struct sandbox *s, struct http_req *req, unsigned port, struct
     p->fd = -1;
     p->port = port;
     memcpy(p->id, s->id, sizeof(p->id));
-    p->call = sandbox_box_port(s->box, (uint16_t)port, on_connected, p);
+    p->call = sandbox_box_port(s->box, (uint16_t)port, proxy_on_connected, p);
     if (!p->call) {
         free(p);
         return err_set(err, ERR_UNAVAILABLE, "the sandbox takes no connections now");
@@ -644,10 +637,10 @@ int proxy_request(struct sandbox *s, struct http_req *req, unsigned port, struct
     buf_init(&p->head, HEAD_MAX);
     buf_init(&p->name, HEAD_MAX + 1024);
     set_up_parser(p);
-    p->visitor = (struct sandbox_visitor){.on_late = on_late, .ctx = p};
+    p->visitor = (struct sandbox_visitor){.on_late = proxy_on_late, .ctx = p};
     sandbox_visit(s, &p->visitor);
     set_deadline(p);
-    http_req_on_gone(req, on_gone, p);
+    http_req_on_gone(req, proxy_on_gone, p);
     http_req_body_pause(req); /* until there is somebody to read it */
     return 0;
 }

@@ -52,7 +52,8 @@ static void remove_dir(const struct sandboxes *all, const char *id) {
     (void)unlinkat(all->dir, id, AT_REMOVEDIR);
 }
 
-static int open_dir(const char *data_dir, const char *name, int *ret_fd, struct err *err) {
+static int sandbox_records_open_dir(const char *data_dir, const char *name, int *ret_fd,
+                                    struct err *err) {
     _cleanup_(free) char *path = path_join(data_dir, name);
     int rc = path_mkdirs(path, 0700, err);
     if (rc < 0)
@@ -68,7 +69,7 @@ struct ids {
     size_t n;
 };
 
-static void on_old(void *ctx, const struct store_record *r) {
+static void sandbox_records_on_old(void *ctx, const struct store_record *r) {
     struct ids *ids = ctx;
     ids->items = xrealloc(ids->items, (ids->n + 1) * sizeof(*ids->items));
     memcpy(ids->items[ids->n++], r->id, ID_SIZE);
@@ -85,8 +86,8 @@ void records_prune(struct sandboxes *all) {
     const struct sandbox_settings *set = all->opt.settings;
     int64_t before = clock_wall_ms() - (int64_t)set->keep_s * 1000;
     all->pruned_ms = clock_mono_ms();
-    int rc =
-        store_record_old(all->opt.store, "sandbox", NULL, before, set->keep, on_old, &old, &err);
+    int rc = store_record_old(all->opt.store, "sandbox", NULL, before, set->keep,
+                              sandbox_records_on_old, &old, &err);
     for (size_t i = 0; rc == 0 && i < old.n; i++)
         rc = sandboxes_forget(all, old.items[i], &err);
     if (rc < 0)
@@ -111,7 +112,7 @@ static void sweep_dirs(struct sandboxes *all) {
                                   (struct store_scope){.all = true}, &r, &err);
         if (rc == -ERR_NOT_FOUND) {
             memcpy(r.id, e->d_name, strlen(e->d_name) + 1);
-            on_old(&gone, &r);
+            sandbox_records_on_old(&gone, &r);
         }
         store_record_finish(&r);
     }
@@ -146,12 +147,32 @@ static void sweep_snapshots(struct sandboxes *all) {
         (void)closedir(d);
 }
 
-static const char *const state_names[] = {"running", "running", "paused", "running"};
+static const char *const status_names[] = {
+    [SANDBOX_STATUS_RUNNING] = "running",         [SANDBOX_STATUS_PAUSED] = "paused",
+    [SANDBOX_STATUS_STOPPED] = "stopped",         [SANDBOX_STATUS_FAILED] = "failed",
+    [SANDBOX_STATUS_INTERRUPTED] = "interrupted",
+};
 
-int record_put(const struct sandbox *s, const char *status, int64_t ended_ms, struct err *err) {
+const char *sandbox_status_name(enum sandbox_status status) {
+    return status_names[status];
+}
+
+static enum sandbox_status living_status_of(const struct sandbox *s) {
+    return s->state == SANDBOX_PAUSED ? SANDBOX_STATUS_PAUSED : SANDBOX_STATUS_RUNNING;
+}
+
+enum sandbox_status sandbox_record_status(const struct store_record *r) {
+    unsigned i = SANDBOX_STATUS_STOPPED;
+    while (i < SANDBOX_STATUS_INTERRUPTED && strcmp(status_names[i], r->status) != 0)
+        i++;
+    return r->ended_ms ? (enum sandbox_status)i : SANDBOX_STATUS_INTERRUPTED;
+}
+
+int record_put(const struct sandbox *s, enum sandbox_status status, int64_t ended_ms,
+               struct err *err) {
     (void)json_object_set_new(s->doc, "expires_ms", json_integer(s->expires_ms));
     _cleanup_(free) char *doc = json_dumps(s->doc, JSON_COMPACT);
-    struct store_record r = {.status = (char *)(uintptr_t)status,
+    struct store_record r = {.status = (char *)(uintptr_t)status_names[status],
                              .created_ms = s->created_ms,
                              .ended_ms = ended_ms,
                              .doc = doc};
@@ -161,7 +182,7 @@ int record_put(const struct sandbox *s, const char *status, int64_t ended_ms, st
 }
 
 int record_put_living(const struct sandbox *s, struct err *err) {
-    return record_put(s, state_names[s->state], 0, err);
+    return record_put(s, living_status_of(s), 0, err);
 }
 
 void sandbox_save(struct sandbox *s) {
@@ -170,21 +191,21 @@ void sandbox_save(struct sandbox *s) {
         log_error("sandbox.record", "sandbox", s->id, "error", err.message);
 }
 
-json_t *usage_of(const struct sandbox_stats *st) {
+json_t *records_usage_of(const struct sandbox_stats *st) {
     return json_pack("{s:I,s:I,s:I,s:I,s:I}", "memory_bytes", (json_int_t)st->memory_bytes,
                      "memory_peak_bytes", (json_int_t)st->memory_peak_bytes, "cpu_ms",
                      (json_int_t)(st->cpu_us / 1000), "pids", (json_int_t)st->pids, "oom_kills",
                      (json_int_t)st->oom_kills);
 }
 
-static json_t *show(const char *id, const char *status, int64_t created_ms, int64_t ended_ms,
-                    const json_t *doc) {
+static json_t *sandbox_records_show(const char *id, enum sandbox_status status, int64_t created_ms,
+                                    int64_t ended_ms, const json_t *doc) {
     char text[CLOCK_RFC3339_SIZE];
     json_t *o = json_object();
     json_int_t expires = json_integer_value(json_object_get(doc, "expires_ms"));
     (void)json_object_set_new(o, "id", json_string(id));
     (void)json_object_set_new(o, "name", json_null());
-    (void)json_object_set_new(o, "status", json_string(status));
+    (void)json_object_set_new(o, "status", json_string(status_names[status]));
     (void)json_object_set_new(o, "created_at", json_string(clock_rfc3339(created_ms, text)));
     (void)json_object_set_new(o, "expires_at",
                               expires ? json_string(clock_rfc3339(expires, text)) : json_null());
@@ -197,7 +218,7 @@ static json_t *show(const char *id, const char *status, int64_t created_ms, int6
         (void)json_object_set_new(o, "usage", json_null());
     if (!json_object_get(o, "error"))
         (void)json_object_set_new(o, "error", json_null());
-    if (strcmp(status, "interrupted") == 0 && json_is_null(json_object_get(o, "error")))
+    if (status == SANDBOX_STATUS_INTERRUPTED && json_is_null(json_object_get(o, "error")))
         (void)json_object_set_new(o, "error",
                                   json_pack("{s:s,s:s}", "code", "interrupted", "message",
                                             "the server ended while this was running"));
@@ -206,8 +227,8 @@ static json_t *show(const char *id, const char *status, int64_t created_ms, int6
 
 json_t *sandbox_show(const struct sandbox *s) {
     (void)json_object_set_new(s->doc, "expires_ms", json_integer(s->expires_ms));
-    json_t *o = show(s->id, state_names[s->state], s->created_ms, 0, s->doc);
-    json_t *usage = usage_of(&s->stats);
+    json_t *o = sandbox_records_show(s->id, living_status_of(s), s->created_ms, 0, s->doc);
+    json_t *usage = records_usage_of(&s->stats);
     if (s->line)
         (void)json_object_set_new(usage, "network", network_line_usage(s->line));
     (void)json_object_set_new(o, "usage", usage);
@@ -218,10 +239,8 @@ json_t *sandboxes_show_record(const struct sandboxes *all, const struct store_re
     for (const struct sandbox *s = all->list; s; s = s->next)
         if (strcmp(s->id, r->id) == 0)
             return sandbox_show(s);
-    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
-    /* One that is gone, and whose end could not be written down. */
-    const char *status = r->ended_ms ? r->status : "interrupted";
-    return show(r->id, status, r->created_ms, r->ended_ms, doc);
+    _cleanup_(json) json_t *doc = store_record_doc(r);
+    return sandbox_records_show(r->id, sandbox_record_status(r), r->created_ms, r->ended_ms, doc);
 }
 
 int sandboxes_show(struct sandboxes *all, const char *id, struct store_scope scope,
@@ -239,9 +258,9 @@ int sandboxes_show(struct sandboxes *all, const char *id, struct store_scope sco
 
 int records_open(struct sandboxes *all, struct err *err) {
     all->dir = all->snapshots = -1;
-    int rc = open_dir(all->opt.data_dir, "sandboxes", &all->dir, err);
+    int rc = sandbox_records_open_dir(all->opt.data_dir, "sandboxes", &all->dir, err);
     if (rc == 0)
-        rc = open_dir(all->opt.data_dir, "snapshots", &all->snapshots, err);
+        rc = sandbox_records_open_dir(all->opt.data_dir, "snapshots", &all->snapshots, err);
     if (rc < 0)
         records_close(all);
     return rc;

@@ -1,6 +1,7 @@
 #include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "front/sandbox/parts.h"
 
@@ -8,10 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is asked for, against the settings and the key's grants. */
-
-/* No key of grants that anybody may write. */
-#define ALL_BUT_MODELS "all but models"
+/* What is asked for: first as a struct, read from the body of POST /v1/sandboxes by tables; then
+ * resolved against the settings and the key's grants, whoever filled the struct. */
 
 enum {
     NAME_BYTES = 100,
@@ -19,32 +18,11 @@ enum {
     ENV_BYTES = 65536,
 };
 
-json_t *sandbox_grants(const struct identity *who) {
-    if (who && *who->grants)
-        return json_loads(who->grants, 0, NULL);
-    bool limited = who && (who->tokens_per_day > 0 || who->nusd_per_day > 0);
-    return limited ? json_pack("{s:b}", ALL_BUT_MODELS, true) : NULL;
-}
-
-bool sandbox_may_spend(const json_t *grants) {
-    return !json_is_true(json_object_get(grants, ALL_BUT_MODELS));
-}
-
-bool sandbox_is_granted(const json_t *grants, const char *kind, const char *name) {
-    if (!grants || !json_is_object(grants) || !sandbox_may_spend(grants))
-        return true;
-    size_t i;
-    const json_t *v;
-    json_array_foreach(json_object_get(grants, kind), i, v) {
-        if (json_is_string(v) && strcmp(json_string_value(v), name) == 0)
-            return true;
-    }
-    return false;
-}
+static const char *const bind_modes[] = {[SANDBOX_BIND_RO] = "ro", [SANDBOX_BIND_RW] = "rw"};
 
 /* Control characters, and those that break a line or turn its direction: U+0080 to U+009F, U+2028
  * to U+202E, U+2066 to U+2069. */
-static bool forges(const char *s) {
+static bool sandbox_request_forges(const char *s) {
     const unsigned char *u = (const unsigned char *)s;
     return *u < 0x20 || *u == 0x7f || (u[0] == 0xc2 && u[1] < 0xa0) ||
            (u[0] == 0xe2 && u[1] == 0x80 && u[2] >= 0xa8 && u[2] <= 0xae) ||
@@ -55,7 +33,7 @@ int sandbox_check_name(const char *name, struct err *err) {
     if (strlen(name) > NAME_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "\"name\" has at most %d bytes", NAME_BYTES);
     for (; *name; name++)
-        if (forges(name))
+        if (sandbox_request_forges(name))
             return err_set(err, ERR_BAD_REQUEST, "\"name\" is one line without control characters");
     return 0;
 }
@@ -86,153 +64,256 @@ void sandbox_decode_files(json_t *body) {
     }
 }
 
-static int read_files(const json_t *files, struct err *err) {
-    static const char *const keys[] = {"path", "content", "content_base64", "mode", NULL};
-    size_t i;
-    const json_t *f;
-    if (files && (!json_is_array(files) || json_array_size(files) > SANDBOX_FILES_MAX))
-        return err_set(err, ERR_BAD_REQUEST, "\"files\" must be a list of at most %d files",
-                       SANDBOX_FILES_MAX);
-    json_array_foreach(files, i, f) {
-        const char *path = NULL;
-        const char *text = NULL;
-        const char *b64 = NULL;
-        int64_t mode = 0;
-        int rc = json_check_keys(f, "a file", keys, err);
-        if (rc == 0)
-            rc = json_get_str(f, "path", &path, err);
-        if (rc == 0 && (!path || !*path || strlen(path) >= SANDBOX_PATH_MAX))
-            rc = err_set(err, ERR_BAD_REQUEST, "a file needs a \"path\" of less than %d bytes",
-                         SANDBOX_PATH_MAX);
-        const json_t *content = json_object_get(f, "content");
-        if (rc == 0 && content && !json_is_string(content))
-            rc = err_set(err, ERR_BAD_REQUEST, "\"content\" must be a string");
-        text = json_string_value(content);
-        if (rc == 0)
-            rc = json_get_str(f, "content_base64", &b64, err);
-        if (rc == 0 && !text == !b64)
-            rc = err_set(err, ERR_BAD_REQUEST,
-                         "a file has either \"content\" or \"content_base64\"");
-        if (rc == 0)
-            rc = json_get_int(f, "mode", 0, 0777, &mode, err);
-        if (rc == 0 && b64) {
-            size_t len = 0;
-            _cleanup_(free) char *out = xmalloc(strlen(b64) + 1);
-            if (!base64_decode(out, b64, strlen(b64), &len))
-                rc = err_set(err, ERR_BAD_REQUEST, "\"content_base64\" is no base64");
-        }
-        if (rc < 0)
-            return err_wrap(err, "files[%zu]", i);
-    }
+/* --- reading --- */
+
+/* A file as a request has it. */
+struct file_wire {
+    const char *path;
+    const json_t *content; /* a string of any bytes */
+    const char *base64;
+    int64_t mode;
+};
+
+static int sandbox_request_read_content(const json_t *v, void *member, struct err *err) {
+    if (!json_is_string(v))
+        return err_set(err, ERR_BAD_REQUEST, "\"content\" must be a string");
+    *(const json_t **)member = v;
     return 0;
 }
 
-static int read_env(const json_t *env, struct sandbox_strv *ret, struct err *err) {
+static int sandbox_request_read_file(const json_t *f, const char *dir, struct sandbox_file *ret,
+                                     struct err *err) {
+    static const struct json_field table[] = {
+        JSON_TEXT("path", struct file_wire, path),
+        JSON_READ("content", struct file_wire, content, sandbox_request_read_content),
+        JSON_TEXT("content_base64", struct file_wire, base64),
+        JSON_INT("mode", struct file_wire, mode, 0, 0777),
+    };
+    struct file_wire w = {.mode = 0644};
+    int rc = json_table_read(table, ARRAY_LEN(table), f, "a file", &w, err);
+    if (rc < 0)
+        return rc;
+    bool below = w.path && *w.path && *w.path != '/' && dir;
+    _cleanup_(free) char *path =
+        below ? xasprintf("%s/%s", dir, w.path) : xstrdup(w.path ? w.path : "");
+    if (!*path || strlen(path) >= SANDBOX_PATH_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "a file needs a \"path\" of less than %d bytes",
+                       SANDBOX_PATH_MAX);
+    if (!w.content == !w.base64)
+        return err_set(err, ERR_BAD_REQUEST, "a file has either \"content\" or \"content_base64\"");
+    struct sandbox_file file = {.mode = (uint32_t)w.mode,
+                                .content = json_string_value(w.content),
+                                .len = json_string_length(w.content)};
+    if (w.base64) {
+        file.decoded = xmalloc(strlen(w.base64) + 1);
+        file.content = file.decoded;
+        if (!base64_decode(file.decoded, w.base64, strlen(w.base64), &file.len)) {
+            free(file.decoded);
+            return err_set(err, ERR_BAD_REQUEST, "\"content_base64\" is no base64");
+        }
+    }
+    file.path = steal_ptr(&path);
+    *ret = file;
+    return 0;
+}
+
+int sandbox_files_read(const json_t *list, const char *dir, struct sandbox_files *ret,
+                       struct err *err) {
+    size_t i;
+    const json_t *f;
+    if (!json_is_array(list) || json_array_size(list) > SANDBOX_FILES_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"files\" must be a list of at most %d files",
+                       SANDBOX_FILES_MAX);
+    struct sandbox_files files = {.tree = json_incref((json_t *)(uintptr_t)list),
+                                  .items =
+                                      xcalloc(json_array_size(list) + 1, sizeof(*files.items))};
+    json_array_foreach(list, i, f) {
+        if (sandbox_request_read_file(f, dir, &files.items[i], err) < 0) {
+            sandbox_files_finish(&files);
+            return err_wrap(err, "files[%zu]", i);
+        }
+        files.n++;
+    }
+    *ret = files;
+    return 0;
+}
+
+void sandbox_files_finish(struct sandbox_files *files) {
+    for (size_t i = 0; i < files->n; i++) {
+        free(files->items[i].path);
+        free(files->items[i].decoded);
+    }
+    free(files->items);
+    json_decref(files->tree);
+    *files = (struct sandbox_files){0};
+}
+
+static int sandbox_request_read_files(const json_t *list, void *member, struct err *err) {
+    return sandbox_files_read(list, NULL, member, err);
+}
+
+int sandbox_env_read(const json_t *env, void *strv, struct err *err) {
     const char *name;
     json_t *v;
-    size_t bytes = 0;
-    if (env && !json_is_object(env))
+    if (!json_is_object(env))
         return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object of strings");
     json_object_foreach((json_t *)(uintptr_t)env, name, v) {
         const char *text = json_string_value(v);
         if (!*name || strchr(name, '=') || !text || strlen(text) != json_string_length(v))
             return err_set(err, ERR_BAD_REQUEST,
                            "\"env\": names have no \"=\", values are strings without NUL");
-        bytes += strlen(name) + strlen(text) + 2;
-        if (bytes > ENV_BYTES)
-            return err_set(err, ERR_TOO_LARGE, "\"env\" exceeds %d bytes", ENV_BYTES);
         _cleanup_(free) char *entry = xasprintf("%s=%s", name, text);
-        sandbox_strv_add(ret, entry);
+        sandbox_strv_add(strv, entry);
     }
     return 0;
 }
 
-static int read_binds(const struct sandboxes *all, const struct sandbox_ask *ask,
-                      struct sandbox_request *p, struct err *err) {
-    static const char *const keys[] = {"name", "path", "mode", NULL};
-    const json_t *list = json_object_get(ask->body, "binds");
+static int sandbox_request_read_binds(const json_t *list, void *member, struct err *err) {
+    static const struct json_field table[] = {
+        JSON_TEXT("name", struct sandbox_named_bind, name),
+        JSON_TEXT("path", struct sandbox_named_bind, path),
+        JSON_ENUM("mode", struct sandbox_named_bind, mode, bind_modes),
+    };
+    struct sandbox_binds *binds = member;
     size_t i;
-    const json_t *b;
-    if (list && (!json_is_array(list) || json_array_size(list) > SANDBOX_BINDS_MAX))
+    const json_t *v;
+    if (!json_is_array(list) || json_array_size(list) > SANDBOX_BINDS_MAX)
         return err_set(err, ERR_BAD_REQUEST, "\"binds\" must be a list of at most %d binds",
                        SANDBOX_BINDS_MAX);
-    json_array_foreach(list, i, b) {
-        const char *name = NULL;
-        const char *path = NULL;
-        const char *mode = "ro";
-        int rc = json_check_keys(b, "a bind", keys, err);
-        if (rc == 0)
-            rc = json_get_str(b, "name", &name, err);
-        if (rc == 0)
-            rc = json_get_str(b, "path", &path, err);
-        if (rc == 0)
-            rc = json_get_str(b, "mode", &mode, err);
-        if (rc == 0 && (!name || !path))
+    json_array_foreach(list, i, v) {
+        struct sandbox_named_bind *b = &binds->items[binds->n++];
+        int rc = json_table_read(table, ARRAY_LEN(table), v, "a bind", b, err);
+        if (rc == 0 && (!b->name || !b->path))
             rc = err_set(err, ERR_BAD_REQUEST, "a bind needs a \"name\" and a \"path\"");
-        bool write = rc == 0 && strcmp(mode, "rw") == 0;
-        if (rc == 0 && !write && strcmp(mode, "ro") != 0)
-            rc = err_set(err, ERR_BAD_REQUEST, "a bind's \"mode\" is \"ro\" or \"rw\"");
-        const struct sandbox_bind_setting *set =
-            rc == 0 ? sandbox_settings_bind(all->opt.settings, name) : NULL;
         if (rc < 0)
             return rc;
-        if (!set || !sandbox_is_granted(ask->grants, "binds", name))
-            return err_set(err, ERR_FORBIDDEN, "there is no bind \"%.64s\" for this key", name);
-        if (write && !set->write)
-            return err_set(err, ERR_FORBIDDEN, "the bind \"%.64s\" is read-only", name);
-        p->bind_fds[p->spec.nbinds] = set->fd;
-        p->spec.binds[p->spec.nbinds++] = (struct sandbox_bind){
-            .path = xstrdup(path), .mode = write ? SANDBOX_BIND_RW : SANDBOX_BIND_RO};
     }
     return 0;
 }
 
-static int add_bind(struct sandbox_request *p, const struct sandbox_extra *extra, struct err *err) {
-    if (p->spec.nbinds == SANDBOX_BINDS_MAX)
-        return err_set(err, ERR_BAD_REQUEST, "\"binds\": %d are too many here", SANDBOX_BINDS_MAX);
-    p->bind_fds[p->spec.nbinds] = extra->bind_fd;
-    p->spec.binds[p->spec.nbinds++] =
-        (struct sandbox_bind){.path = xstrdup(extra->bind_path), .mode = SANDBOX_BIND_RO};
+/* Zero stands for the setting: one that was asked for becomes a number that is refused. */
+static int sandbox_request_read_cpus(const json_t *v, void *member, struct err *err) {
+    double n = json_is_number(v) ? json_number_value(v) : -1;
+    (void)err;
+    if (!json_is_null(v))
+        *(double *)member = n > 0 ? n : -1;
     return 0;
 }
 
-/* A limit that a request may lower. */
-static int read_limit(const json_t *body, const char *key, int64_t min, int64_t max, int64_t *ret,
-                      struct err *err) {
-    int64_t v = max;
-    int rc = json_get_int(body, key, 0, INT64_MAX, &v, err);
-    if (rc == 0 && (v < min || v > max))
-        return err_set(err, v > max ? ERR_LIMIT : ERR_BAD_REQUEST,
-                       "\"%s\" must be from %lld to %lld (setting sandboxes.%s)", key,
-                       (long long)min, (long long)max, key);
-    *ret = v;
-    return rc;
+int sandbox_request_read(const json_t *body, struct sandbox_request *r, struct err *err) {
+    static const struct json_field table[] = {
+        JSON_TEXT("name", struct sandbox_request, name),
+        JSON_TEXT("root", struct sandbox_request, root),
+        JSON_TEXT("snapshot", struct sandbox_request, snapshot),
+        JSON_READ("files", struct sandbox_request, files, sandbox_request_read_files),
+        JSON_READ("env", struct sandbox_request, env, sandbox_env_read),
+        JSON_INT("memory_mb", struct sandbox_request, memory_mb, 1, INT64_MAX),
+        JSON_INT("disk_mb", struct sandbox_request, disk_mb, 1, INT64_MAX),
+        JSON_INT("pids", struct sandbox_request, pids, 1, INT64_MAX),
+        JSON_READ("cpus", struct sandbox_request, cpus, sandbox_request_read_cpus),
+        JSON_INT("timeout_s", struct sandbox_request, timeout_s, 1, INT64_MAX),
+        JSON_READ("binds", struct sandbox_request, binds, sandbox_request_read_binds),
+        JSON_TREE("metadata", struct sandbox_request, metadata),
+        JSON_READ("network", struct sandbox_request, network, network_ask_read),
+    };
+    return json_table_read(table, ARRAY_LEN(table), body, "the request", r, err);
 }
 
-static int read_limits(const struct sandboxes *all, const json_t *body, struct sandbox_request *p,
-                       struct err *err) {
+void sandbox_request_finish(struct sandbox_request *r) {
+    sandbox_files_finish(&r->files);
+    sandbox_strv_finish(&r->env);
+    network_ask_finish(&r->network);
+}
+
+/* --- resolving --- */
+
+static int sandbox_request_check_texts(const struct sandboxes *all, const struct sandbox_request *r,
+                                       struct err *err) {
+    const char *root = r->root ? r->root : "";
+    size_t bytes = 0;
+    for (size_t i = 0; i < r->env.n; i++)
+        bytes += strlen(r->env.items[i]) + 1;
+    int rc = r->name ? sandbox_check_name(r->name, err) : 0;
+    if (rc == 0 && *root && !sandbox_settings_root(all->opt.settings, root))
+        rc = err_set(err, ERR_BAD_REQUEST, "there is no root \"%.64s\" (setting sandboxes.roots)",
+                     root);
+    if (rc == 0 && bytes > ENV_BYTES)
+        rc = err_set(err, ERR_TOO_LARGE, "\"env\" exceeds %d bytes", ENV_BYTES);
+    if (rc < 0 || !r->metadata)
+        return rc;
+    _cleanup_(free) char *text = json_dumps(r->metadata, JSON_COMPACT);
+    if (!json_is_object(r->metadata) || strlen(text) > METADATA_BYTES)
+        return err_set(err, ERR_BAD_REQUEST, "\"metadata\" must be an object of at most %d bytes",
+                       METADATA_BYTES);
+    return json_check_no_nul(r->metadata, "metadata", err);
+}
+
+static int sandbox_request_find_binds(const struct sandboxes *all, const struct sandbox_request *r,
+                                      struct sandbox_resolved *p, struct err *err) {
+    for (size_t i = 0; i < r->binds.n; i++) {
+        const struct sandbox_named_bind *b = &r->binds.items[i];
+        const struct sandbox_bind_setting *set = sandbox_settings_bind(all->opt.settings, b->name);
+        if (!set || !key_is_granted(r->grants, "binds", b->name))
+            return err_set(err, ERR_FORBIDDEN, "there is no bind \"%.64s\" for this key", b->name);
+        if (b->mode == SANDBOX_BIND_RW && !set->write)
+            return err_set(err, ERR_FORBIDDEN, "the bind \"%.64s\" is read-only", b->name);
+        p->bind_fds[p->spec.nbinds] = set->fd;
+        p->spec.binds[p->spec.nbinds++] =
+            (struct sandbox_bind){.path = xstrdup(b->path), .mode = b->mode};
+    }
+    return 0;
+}
+
+static int sandbox_request_add_bind(struct sandbox_resolved *p,
+                                    const struct sandbox_extra_bind *bind, struct err *err) {
+    if (p->spec.nbinds == SANDBOX_BINDS_MAX)
+        return err_set(err, ERR_BAD_REQUEST, "\"binds\": %d are too many here", SANDBOX_BINDS_MAX);
+    p->bind_fds[p->spec.nbinds] = bind->fd;
+    p->spec.binds[p->spec.nbinds++] =
+        (struct sandbox_bind){.path = xstrdup(bind->path), .mode = SANDBOX_BIND_RO};
+    return 0;
+}
+
+/* A limit that a request may lower; 0: it does not. */
+static int sandbox_request_limit(int64_t asked, const char *key, int64_t min, int64_t max,
+                                 int64_t *ret, struct err *err) {
+    if (asked && (asked < min || asked > max))
+        return err_set(err, asked > max ? ERR_LIMIT : ERR_BAD_REQUEST,
+                       "\"%s\" must be from %lld to %lld (setting sandboxes.%s)", key,
+                       (long long)min, (long long)max, key);
+    *ret = asked ? asked : max;
+    return 0;
+}
+
+static int sandbox_request_find_limits(const struct sandboxes *all, const struct sandbox_request *r,
+                                       struct sandbox_resolved *p, struct err *err) {
     const struct sandbox_settings *set = all->opt.settings;
     int64_t memory = 0;
     int64_t disk = 0;
     int64_t pids = 0;
-    double cpus = set->cpus;
-    const json_t *v = json_object_get(body, "cpus");
-    int rc = read_limit(body, "memory_mb", 16, set->memory_mb, &memory, err);
+    double cpus = r->cpus != 0 ? r->cpus : set->cpus;
+    int rc = sandbox_request_limit(r->memory_mb, "memory_mb", 16, set->memory_mb, &memory, err);
+    int64_t fits = (int64_t)(sandbox_disk_max((uint64_t)memory << 20) >> 20);
     if (rc == 0)
-        rc = read_limit(body, "disk_mb", 1, set->disk_mb, &disk, err);
+        rc = sandbox_request_limit(r->disk_mb, "disk_mb", 1, set->disk_mb, &disk, err);
+    if (rc == 0 && !r->disk_mb)
+        disk = MIN(disk, fits);
+    if (rc == 0 && disk > fits)
+        rc =
+            err_set(err, ERR_BAD_REQUEST,
+                    "\"disk_mb\" %lld does not fit into \"memory_mb\" %lld, where the disk is kept "
+                    "with room for processes: ask for more \"memory_mb\", or for at most %lld of "
+                    "\"disk_mb\"",
+                    (long long)disk, (long long)memory, (long long)fits);
     if (rc == 0)
-        rc = read_limit(body, "pids", 1, set->pids, &pids, err);
-    if (rc == 0 && v && !json_is_null(v)) {
-        cpus = json_is_number(v) ? json_number_value(v) : -1;
-        if (!(cpus >= 0.01 && cpus <= 4096) || (set->cpus > 0 && cpus > set->cpus))
-            rc = err_set(err, cpus > 0 ? ERR_LIMIT : ERR_BAD_REQUEST,
-                         "\"cpus\" must be a number from 0.01 to %g (setting sandboxes.cpus)",
-                         set->cpus > 0 ? set->cpus : 4096.0);
-    }
-    p->timeout_s = set->timeout_s;
-    if (rc == 0)
-        rc = json_get_int(body, "timeout_s", 1, INT64_MAX, &p->timeout_s, err);
-    if (rc == 0 && p->timeout_s > set->max_timeout_s)
+        rc = sandbox_request_limit(r->pids, "pids", 1, set->pids, &pids, err);
+    if (rc == 0 && r->cpus != 0 &&
+        (!(cpus >= 0.01 && cpus <= 4096) || (set->cpus > 0 && cpus > set->cpus)))
+        rc = err_set(err, cpus > 0 ? ERR_LIMIT : ERR_BAD_REQUEST,
+                     "\"cpus\" must be a number from 0.01 to %g (setting sandboxes.cpus)",
+                     set->cpus > 0 ? set->cpus : 4096.0);
+    p->timeout_s = r->timeout_s ? r->timeout_s : set->timeout_s;
+    if (rc == 0 && r->timeout_s > set->max_timeout_s)
         rc = err_set(err, ERR_LIMIT, "\"timeout_s\" may be %u at most (setting max_timeout_s)",
                      set->max_timeout_s);
     if (rc < 0)
@@ -252,21 +333,22 @@ static int read_limits(const struct sandboxes *all, const json_t *body, struct s
     return 0;
 }
 
-static int open_snapshot(const struct sandboxes *all, const struct sandbox_ask *ask, const char *id,
-                         struct sandbox_request *p, struct err *err) {
-    struct store_record r;
+static int open_snapshot(const struct sandboxes *all, const struct sandbox_request *r,
+                         struct sandbox_resolved *p, struct err *err) {
+    struct store_record found;
     char name[ID_SIZE + 8];
-    int rc = store_record_get(all->opt.store, "snapshot", id, NULL, ask->scope, &r, err);
+    int rc = store_record_get(all->opt.store, "snapshot", r->snapshot, NULL, r->scope, &found, err);
     if (rc < 0)
         return rc;
-    (void)snprintf(name, sizeof(name), "%s.tar", r.id);
-    store_record_finish(&r);
+    (void)snprintf(name, sizeof(name), "%s.tar", found.id);
+    store_record_finish(&found);
     p->snapshot = openat(all->snapshots, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    return p->snapshot < 0 ? err_sys(err, "the snapshot %s", id) : 0;
+    return p->snapshot < 0 ? err_sys(err, "the snapshot %s", r->snapshot) : 0;
 }
 
 /* What is asked for wins over these. */
-static void name_guest(struct sandbox_request *p, const struct sandbox_extra *extra) {
+static void sandbox_request_name_guest(struct sandbox_resolved *p,
+                                       const struct sandbox_extra *extra) {
     p->spec.work = extra->work ? xstrdup(extra->work) : NULL;
     if (!extra->user)
         return;
@@ -278,80 +360,75 @@ static void name_guest(struct sandbox_request *p, const struct sandbox_extra *ex
     }
 }
 
-int sandbox_request_read(struct sandboxes *all, const struct sandbox_ask *ask,
-                         struct sandbox_request *p, struct err *err) {
-    static const char *const keys[] = {"name",    "root",      "snapshot",  "files",   "env",
-                                       "network", "binds",     "memory_mb", "disk_mb", "pids",
-                                       "cpus",    "timeout_s", "metadata",  NULL};
-    const json_t *body = ask->body;
-    const char *name = NULL;
-    const char *root = "";
-    const char *snapshot = NULL;
-    json_t *metadata = json_object_get(body, "metadata");
-    p->doc = json_object();
-    int rc = json_check_keys(body, "the request", keys, err);
-    if (rc == 0)
-        rc = json_get_str(body, "name", &name, err);
-    if (rc == 0 && name)
-        rc = sandbox_check_name(name, err);
-    if (rc == 0)
-        rc = json_get_str(body, "root", &root, err);
-    if (rc == 0 && *root && !sandbox_settings_root(all->opt.settings, root))
-        rc = err_set(err, ERR_BAD_REQUEST, "there is no root \"%.64s\" (setting sandboxes.roots)",
-                     root);
-    if (rc == 0)
-        rc = json_get_str(body, "snapshot", &snapshot, err);
-    if (rc == 0)
-        rc = read_files(json_object_get(body, "files"), err);
-    if (rc == 0 && ask->extra)
-        name_guest(p, ask->extra);
-    if (rc == 0)
-        rc = read_env(json_object_get(body, "env"), &p->spec.env, err);
-    if (rc == 0)
-        rc = read_limits(all, body, p, err);
-    if (rc == 0)
-        rc = read_binds(all, ask, p, err);
-    if (rc == 0 && ask->extra && ask->extra->bind_fd >= 0)
-        rc = add_bind(p, ask->extra, err);
-    if (rc == 0 && metadata) {
-        _cleanup_(free) char *text = json_dumps(metadata, JSON_COMPACT);
-        if (!json_is_object(metadata) || strlen(text) > METADATA_BYTES)
-            rc = err_set(err, ERR_BAD_REQUEST, "\"metadata\" must be an object of at most %d bytes",
-                         METADATA_BYTES);
-    }
-    json_t *shown = NULL;
-    if (rc == 0)
-        rc = network_read(all->network, json_object_get(body, "network"), ask->grants, &p->policy,
-                          &shown, err);
-    for (size_t i = 0; rc == 0 && ask->extra && i < ask->extra->nroutes; i++)
-        network_add_route(all->network, &p->policy, &ask->extra->routes[i]);
-    if (rc == 0 && ask->extra) {
-        if (ask->extra->price)
-            network_add_price(all->network, &p->policy, ask->extra->price);
-        network_cap_cost(&p->policy, ask->extra->max_usd);
-        network_cap_tokens(&p->policy, ask->extra->max_tokens);
-    }
-    if (rc == 0 && snapshot)
-        rc = open_snapshot(all, ask, snapshot, p, err);
+static int sandbox_request_find_network(const struct sandboxes *all,
+                                        const struct sandbox_request *r, struct sandbox_resolved *p,
+                                        struct err *err) {
+    const struct sandbox_extra *extra = r->extra;
+    int rc = network_resolve(all->network, &r->network, r->grants, &p->policy, err);
     if (rc < 0)
         return rc;
-    p->spec.root = xstrdup(root);
-    p->spec.egress = network_is_there(all->network);
-    (void)json_object_set_new(p->doc, "name", name ? json_string(name) : json_null());
-    (void)json_object_set_new(p->doc, "root", *root ? json_string(root) : json_null());
-    (void)json_object_set_new(p->doc, "snapshot", snapshot ? json_string(snapshot) : json_null());
-    if (ask->extra && ask->extra->injected)
-        (void)json_object_set(shown, "injected", (json_t *)(uintptr_t)ask->extra->injected);
-    if (ask->extra && ask->extra->note)
-        (void)json_object_set(p->doc, "note", ask->extra->note);
+    json_t *shown = network_ask_show(&r->network);
+    for (size_t i = 0; extra && i < extra->nroutes; i++)
+        network_add_route(all->network, &p->policy, &extra->routes[i]);
+    if (extra) {
+        if (extra->price)
+            network_add_price(all->network, &p->policy, extra->price);
+        network_cap_cost(&p->policy, extra->max_usd);
+        p->policy.asks = extra->asks;
+    }
+    if (extra && extra->injected)
+        (void)json_object_set(shown, "injected", (json_t *)(uintptr_t)extra->injected);
     (void)json_object_set_new(p->doc, "network", shown);
-    json_t *binds = json_object_get(body, "binds");
-    (void)json_object_set_new(p->doc, "binds", binds ? json_incref(binds) : json_array());
-    (void)json_object_set_new(p->doc, "metadata", metadata ? json_incref(metadata) : json_object());
     return 0;
 }
 
-void sandbox_request_finish(struct sandbox_request *p) {
+static void sandbox_request_show(const struct sandbox_request *r, json_t *doc) {
+    json_t *binds = json_array();
+    for (size_t i = 0; i < r->binds.n; i++) {
+        const struct sandbox_named_bind *b = &r->binds.items[i];
+        (void)json_array_append_new(binds, json_pack("{s:s,s:s,s:s}", "name", b->name, "path",
+                                                     b->path, "mode", bind_modes[b->mode]));
+    }
+    (void)json_object_set_new(doc, "binds", binds);
+    (void)json_object_set_new(doc, "name", r->name ? json_string(r->name) : json_null());
+    (void)json_object_set_new(doc, "root",
+                              r->root && *r->root ? json_string(r->root) : json_null());
+    (void)json_object_set_new(doc, "snapshot",
+                              r->snapshot ? json_string(r->snapshot) : json_null());
+    if (r->extra && r->extra->note)
+        (void)json_object_set(doc, "note", r->extra->note);
+    (void)json_object_set_new(doc, "metadata",
+                              r->metadata ? json_incref((json_t *)(uintptr_t)r->metadata)
+                                          : json_object());
+}
+
+int sandbox_request_resolve(struct sandboxes *all, const struct sandbox_request *r,
+                            struct sandbox_resolved *p, struct err *err) {
+    p->doc = json_object();
+    int rc = sandbox_request_check_texts(all, r, err);
+    if (rc == 0)
+        rc = sandbox_request_find_limits(all, r, p, err);
+    if (rc == 0)
+        rc = sandbox_request_find_binds(all, r, p, err);
+    for (size_t i = 0; rc == 0 && r->extra && i < r->extra->nbinds; i++)
+        rc = sandbox_request_add_bind(p, &r->extra->binds[i], err);
+    if (rc == 0)
+        rc = sandbox_request_find_network(all, r, p, err);
+    if (rc == 0 && r->snapshot)
+        rc = open_snapshot(all, r, p, err);
+    if (rc < 0)
+        return rc;
+    if (r->extra)
+        sandbox_request_name_guest(p, r->extra);
+    for (size_t i = 0; i < r->env.n; i++)
+        sandbox_strv_add(&p->spec.env, r->env.items[i]);
+    p->spec.root = xstrdup(r->root ? r->root : "");
+    p->spec.egress = network_is_there(all->network);
+    sandbox_request_show(r, p->doc);
+    return 0;
+}
+
+void sandbox_resolved_finish(struct sandbox_resolved *p) {
     sandbox_spec_finish(&p->spec);
     egress_policy_finish(&p->policy);
     json_decref(p->doc);

@@ -8,6 +8,8 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "base/sm.h"
+#include "base/text.h"
+#include "front/sandbox/advice.h"
 #include "front/sandbox/exec.h"
 #include "front/sandbox/parts.h"
 #include "loop/later.h"
@@ -84,24 +86,26 @@ static void update_timer(struct sandboxes *all);
 
 static void free_sandbox(struct sandbox *s) {
     json_decref(s->doc);
-    json_decref(s->env);
+    sandbox_strv_finish(&s->env);
+    network_ask_finish(&s->network);
+    store_wait_cancel(&s->prune);
     free(s);
 }
 
 /* It is gone. */
-static void bury(struct sandbox *s, const struct err *why) {
+static void sandboxes_bury(struct sandbox *s, const struct err *why) {
     struct sandboxes *all = s->all;
     struct setup *setup = s->setup;
     struct err err = s->err.code ? s->err : why ? *why : (struct err){0};
     bool failed = setup != NULL || (why && !s->expired && !all->closing);
-    const char *status = setup                         ? "failed"
-                         : !failed                     ? "stopped"
-                         : err.code == ERR_UNAVAILABLE ? "interrupted"
-                                                       : "failed";
+    enum sandbox_status status = setup                         ? SANDBOX_STATUS_FAILED
+                                 : !failed                     ? SANDBOX_STATUS_STOPPED
+                                 : err.code == ERR_UNAVAILABLE ? SANDBOX_STATUS_INTERRUPTED
+                                                               : SANDBOX_STATUS_FAILED;
     if (setup && !err.code)
         (void)err_set(&err, ERR_CANCELLED, "it was ended before it was ready");
     s->box = NULL;
-    json_t *usage = usage_of(&s->stats);
+    json_t *usage = records_usage_of(&s->stats);
     if (s->line)
         (void)json_object_set_new(usage, "network", network_line_usage(s->line));
     (void)json_object_set_new(s->doc, "usage", usage);
@@ -123,7 +127,8 @@ static void bury(struct sandbox *s, const struct err *why) {
     all->live--;
     if (failed)
         all->failed_total++;
-    log_info("sandbox.ended", "sandbox", s->id, "status", status, "error", err.message);
+    log_info("sandbox.ended", "sandbox", s->id, "status", sandbox_status_name(status), "error",
+             err.message);
     s->setup = NULL;
     if (setup && setup->made)
         setup->made(setup->ctx, NULL, &err);
@@ -141,23 +146,35 @@ static void bury(struct sandbox *s, const struct err *why) {
     update_timer(all);
 }
 
-static void on_box_ready(void *ctx, int listener) {
+/* A quota that nobody keeps is answered as such: "cpus" where no control group counts them. */
+static void note_unenforced(struct sandbox *s) {
+    const struct sandbox_features *f = sandboxes_features(s->all);
+    json_t *limits = json_object_get(s->doc, "limits");
+    if (!f || f->controllers & SANDBOX_HAS_CPU || !json_is_number(json_object_get(limits, "cpus")))
+        return;
+    (void)json_object_set_new(limits, "unenforced", json_pack("[s]", "cpus"));
+    sandbox_save(s);
+}
+
+static void sandboxes_on_box_ready(void *ctx, int listener) {
+    note_unenforced(ctx);
     setup_begin(ctx, listener);
 }
 
-static void on_box_coming(void *ctx) {
+static void sandboxes_on_box_coming(void *ctx) {
     setup_ahead(ctx);
 }
 
-static void on_box_failed(void *ctx, const struct err *err) {
-    bury(ctx, err);
+static void sandboxes_on_box_failed(void *ctx, const struct err *err) {
+    sandboxes_bury(ctx, err);
 }
 
-static void on_box_exited(void *ctx, const struct sandbox_stats *stats, const struct err *err) {
+static void sandboxes_on_box_exited(void *ctx, const struct sandbox_stats *stats,
+                                    const struct err *err) {
     struct sandbox *s = ctx;
     if (stats->cpu_us || stats->memory_peak_bytes)
         s->stats = *stats;
-    bury(s, err);
+    sandboxes_bury(s, err);
 }
 
 struct sandbox_waiter *sandbox_wait(struct sandbox *s, void (*cb)(void *ctx), void *ctx) {
@@ -192,14 +209,14 @@ void sandbox_drop_maker(struct sandbox *s) {
 }
 
 /* Nobody was told of it. */
-static void abandon(struct sandbox *s, const struct err *err) {
+static void sandboxes_abandon(struct sandbox *s, const struct err *err) {
     if (s->box)
         (void)sandbox_end(s, NULL, NULL);
     else
-        bury(s, err);
+        sandboxes_bury(s, err);
 }
 
-static int check_room(const struct sandboxes *all, const char *owner, struct err *err) {
+static int sandboxes_check_room(const struct sandboxes *all, const char *owner, struct err *err) {
     const struct sandbox_settings *set = all->opt.settings;
     size_t own = 0;
     for (const struct sandbox *s = all->list; s; s = s->next)
@@ -216,30 +233,57 @@ static int check_room(const struct sandboxes *all, const char *owner, struct err
     return 0;
 }
 
-struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *ask,
-                               sandbox_made made, void *ctx, struct err *err) {
-    static const struct sandbox_box_callbacks callbacks = {.on_ready = on_box_ready,
-                                                           .on_failed = on_box_failed,
-                                                           .on_exited = on_box_exited,
-                                                           .on_coming = on_box_coming};
-    struct sandbox_request p = {.snapshot = -1};
-    int rc = sandbox_request_read(all, ask, &p, err);
+/* True if the name of a living sandbox cannot be given to the new one. Sandboxes of coding jobs
+ * share one name. Another wire (note) knows its own names, and which of them may begin again. */
+static bool is_name_kept(const struct sandbox *s, const struct sandbox_request *r) {
+    if (!r->extra)
+        return true;
+    return r->extra->note && !json_object_get(s->doc, "note");
+}
+
+/* A name leads to one sandbox of a key. */
+static int sandboxes_check_name(const struct sandboxes *all, const struct sandbox_request *r,
+                                struct err *err) {
+    const char *name = r->name;
+    for (const struct sandbox *s = name ? all->list : NULL; s; s = s->next) {
+        const char *other = json_string_value(json_object_get(s->doc, "name"));
+        if (s->state != SANDBOX_ENDING && other && strcmp(other, name) == 0 &&
+            strcmp(s->owner, r->owner) == 0 && is_name_kept(s, r))
+            return err_set(err, ERR_CONFLICT,
+                           "the sandbox %s has the name \"%.64s\" already: choose another name, or "
+                           "end that one first",
+                           s->id, name);
+    }
+    return 0;
+}
+
+struct sandbox *sandboxes_make(struct sandboxes *all, struct sandbox_request *r, sandbox_made made,
+                               void *ctx, struct err *err) {
+    static const struct sandbox_box_callbacks callbacks = {.on_ready = sandboxes_on_box_ready,
+                                                           .on_failed = sandboxes_on_box_failed,
+                                                           .on_exited = sandboxes_on_box_exited,
+                                                           .on_coming = sandboxes_on_box_coming};
+    struct sandbox_resolved p = {.snapshot = -1};
+    int rc = sandbox_request_resolve(all, r, &p, err);
     if (rc == 0)
         rc = sandboxes_check(all, err);
     if (rc == 0)
-        rc = check_room(all, ask->owner, err);
+        rc = sandboxes_check_name(all, r, err);
+    if (rc == 0)
+        rc = sandboxes_check_room(all, r->owner, err);
     if (rc < 0) {
-        sandbox_request_finish(&p);
+        sandbox_resolved_finish(&p);
         return NULL;
     }
     struct sandbox *s = xcalloc(1, sizeof(*s));
     s->all = all;
     id_new("sbx", s->id);
-    (void)snprintf(s->owner, sizeof(s->owner), "%s", ask->owner);
-    if (ask->extra && ask->extra->agent)
-        (void)snprintf(s->agent, sizeof(s->agent), "%s", ask->extra->agent);
+    (void)snprintf(s->owner, sizeof(s->owner), "%s", r->owner);
+    if (r->extra && r->extra->agent)
+        (void)snprintf(s->agent, sizeof(s->agent), "%s", r->extra->agent);
     s->doc = steal_ptr(&p.doc);
-    s->env = json_incref(json_object_get(ask->body, "env"));
+    s->env = r->env;
+    s->network = r->network;
     s->created_ms = clock_wall_ms();
     s->expires_ms = s->created_ms + p.timeout_s * 1000;
     s->next = all->list;
@@ -251,9 +295,12 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
                                .made = made,
                                .ctx = ctx,
                                .policy = p.policy,
-                               .files = json_incref(json_object_get(ask->body, "files")),
+                               .files = r->files,
                                .snapshot = steal_fd(&p.snapshot)};
     p.policy = (struct egress_policy){0};
+    r->env = (struct sandbox_strv){0};
+    r->network = (struct network_ask){0};
+    r->files = (struct sandbox_files){0};
     s->box = sandbox_box_create(all->host, &p.spec, p.bind_fds, &callbacks, s, err);
     struct err unwritten;
     /* Beside the launcher's work, but before anything can run in it. */
@@ -261,12 +308,12 @@ struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *
         s->unwritten = true;
         *err = unwritten;
     }
-    sandbox_request_finish(&p);
+    sandbox_resolved_finish(&p);
     if (s->box && !s->unwritten) {
         all->created_total++;
     } else {
         s->setup->made = NULL;
-        abandon(s, err);
+        sandboxes_abandon(s, err);
         s = NULL;
     }
     update_timer(all);
@@ -310,7 +357,7 @@ static void check_visitors(struct sandbox *s, int64_t now_ms) {
     }
 }
 
-static void expire(struct sandbox *s, int64_t now_ms) {
+static void sandboxes_expire(struct sandbox *s, int64_t now_ms) {
     struct sandboxes *all = s->all;
     bool first = !s->expired;
     s->expired = true;
@@ -320,7 +367,7 @@ static void expire(struct sandbox *s, int64_t now_ms) {
         (void)sandbox_end(s, NULL, NULL);
 }
 
-static void on_tick(uv_timer_t *t) {
+static void sandboxes_on_tick(uv_timer_t *t) {
     struct sandboxes *all = t->data;
     int64_t wall = clock_wall_ms();
     int64_t now = clock_mono_ms();
@@ -329,7 +376,7 @@ static void on_tick(uv_timer_t *t) {
             exec_check_time(e, now);
         check_visitors(s, now);
         if (wall >= s->expires_ms && s->state != SANDBOX_ENDING)
-            expire(s, wall);
+            sandboxes_expire(s, wall);
     }
     if (all->prune_again || all->ended >= PRUNE_AFTER || now - all->pruned_ms > PRUNE_EVERY_MS)
         records_prune(all);
@@ -340,7 +387,7 @@ static void update_timer(struct sandboxes *all) {
     if (all->closing)
         return;
     if (all->list && !uv_is_active((uv_handle_t *)&all->timer))
-        (void)uv_timer_start(&all->timer, on_tick, TICK_MS, TICK_MS);
+        (void)uv_timer_start(&all->timer, sandboxes_on_tick, TICK_MS, TICK_MS);
     else if (!all->list && !all->prune_again && all->ended < PRUNE_AFTER)
         (void)uv_timer_stop(&all->timer);
 }
@@ -387,14 +434,19 @@ int sandboxes_open(const struct sandboxes_options *o, struct sandboxes **ret, st
                                         .nroots = set->nroots};
         if (config.max > config.uid_count / 2)
             config.max = config.uid_count / 2;
-        all->host = sandbox_launcher_create(&(struct sandbox_launcher_options){
-            .loop = o->loop, .exec_fd = o->sandbox_fd, .starter = o->starter, .config = &config});
+        all->host =
+            sandbox_launcher_create(&(struct sandbox_launcher_options){.loop = o->loop,
+                                                                       .exec_fd = o->sandbox_fd,
+                                                                       .starter = o->starter,
+                                                                       .config = &config,
+                                                                       .on_state = o->on_state,
+                                                                       .ctx = o->ctx});
     }
     *ret = all;
     return 0;
 }
 
-static void on_all_closed(uv_handle_t *h) {
+static void sandboxes_on_all_closed(uv_handle_t *h) {
     struct sandboxes *all = h->data;
     if (all->on_closed)
         all->on_closed(all->closed_ctx);
@@ -403,14 +455,14 @@ static void on_all_closed(uv_handle_t *h) {
 }
 
 /* The queue is the last: what ends has something to tell. */
-static void on_part_closed(void *ctx) {
+static void sandboxes_on_part_closed(void *ctx) {
     struct sandboxes *all = ctx;
     if (--all->parts == 0)
-        later_queue_close(&all->later, on_all_closed, all);
+        later_queue_close(&all->later, sandboxes_on_all_closed, all);
 }
 
-static void on_timer_closed(uv_handle_t *h) {
-    on_part_closed(h->data);
+static void sandboxes_on_timer_closed(uv_handle_t *h) {
+    sandboxes_on_part_closed(h->data);
 }
 
 void sandboxes_on_expire(struct sandboxes *all, bool (*on_expire)(void *ctx, struct sandbox *s),
@@ -426,9 +478,9 @@ void sandboxes_close(struct sandboxes *all, void (*on_closed)(void *ctx), void *
     all->parts = all->host ? 3 : 2;
     network_hush(all->network);
     if (all->host)
-        sandbox_launcher_stop(all->host, on_part_closed, all);
-    network_stop(all->network, on_part_closed, all);
-    uv_close((uv_handle_t *)&all->timer, on_timer_closed);
+        sandbox_launcher_stop(all->host, sandboxes_on_part_closed, all);
+    network_stop(all->network, sandboxes_on_part_closed, all);
+    uv_close((uv_handle_t *)&all->timer, sandboxes_on_timer_closed);
 }
 
 struct sandboxes_stats sandboxes_stats(const struct sandboxes *all) {
@@ -492,6 +544,37 @@ int sandboxes_check(const struct sandboxes *all, struct err *err) {
             "sandboxes cannot be made: the processes that kept root's rights for it were "
             "killed. Restart cay");
     return sandbox_launcher_check(all->host, err);
+}
+
+static bool sandboxes_are_starting(const struct sandboxes *all) {
+    return all->host && sandbox_launcher_info(all->host).state != KEEPER_RUNNING &&
+           sandbox_launcher_info(all->host).restarts == 0;
+}
+
+bool sandboxes_are_well(const struct sandboxes *all) {
+    struct err err;
+    return sandboxes_are_starting(all) || sandboxes_check(all, &err) == 0;
+}
+
+bool sandboxes_feature(const struct sandboxes *all, struct feature *ret) {
+    struct err err;
+    const struct sandbox_features *found = sandboxes_features(all);
+    struct feature x = {.name = "sandboxes", .status = FEATURE_DEGRADED};
+    bool refused = !sandboxes_are_starting(all) && sandboxes_check(all, &err) < 0;
+    if (refused)
+        sandbox_advise_refusal(&err, &x);
+    else if (found)
+        sandbox_advise_limits(found, &x);
+    else
+        return false;
+    if (refused)
+        x.status = FEATURE_MISSING;
+    if (!all->host)
+        (void)text_print(x.advice, sizeof(x.advice), "run `make`, or install cay again");
+    else if (sandbox_launcher_info(all->host).lost)
+        (void)text_print(x.advice, sizeof(x.advice), "restart cay");
+    *ret = x;
+    return true;
 }
 
 const struct sandbox_features *sandboxes_features(const struct sandboxes *all) {

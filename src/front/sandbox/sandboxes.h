@@ -6,11 +6,12 @@
 #include "base/err.h"
 #include "base/id.h"
 #include "base/json.h"
-#include "front/keys.h"
+#include "front/common/features.h"
+#include "front/common/secrets.h"
+#include "front/ledger/keyring.h"
 #include "front/sandbox/launcher.h"
 #include "front/sandbox/network.h"
 #include "front/sandbox/settings.h"
-#include "front/secrets.h"
 #include "front/store/store.h"
 
 #include <stdbool.h>
@@ -34,11 +35,23 @@ struct sandboxes_options {
     int sandbox_fd; /* the programs, opened with O_PATH, or -1; borrowed */
     int egress_fd;
     int starter; /* see host.h */
+    /* It became known whether sandboxes can be made, or that changed. May be NULL. */
+    void (*on_state)(void *ctx);
+    void *ctx;
 };
 
-enum { SANDBOX_FILES_MAX = 1000 }; /* that one is made with */
+enum { SANDBOX_FILES_MAX = 10000 /* that one is made with */, SANDBOX_EXTRA_BINDS = 2 };
 
 enum sandbox_state { SANDBOX_STARTING, SANDBOX_RUNNING, SANDBOX_PAUSED, SANDBOX_ENDING };
+
+/* What its record says, and clients are shown. */
+enum sandbox_status {
+    SANDBOX_STATUS_RUNNING,
+    SANDBOX_STATUS_PAUSED,
+    SANDBOX_STATUS_STOPPED,
+    SANDBOX_STATUS_FAILED,
+    SANDBOX_STATUS_INTERRUPTED,
+};
 
 struct sandbox_waiter {
     struct sandbox_waiter *next;
@@ -63,12 +76,14 @@ struct sandbox {
     char agent[SANDBOX_ID_MAX]; /* whose program is bound into it; "": nobody's */
     enum sandbox_state state;
     struct sandbox_box *box;
-    json_t *doc; /* what is shown of it, but for what changes */
-    json_t *env; /* {NAME: value}, or NULL */
+    json_t *doc;                /* what is shown of it, but for what changes */
+    struct sandbox_strv env;    /* "NAME=value", as it was asked for */
+    struct network_ask network; /* what it may reach, but for what the server added */
     struct network_line *line;
     struct exec *execs;               /* running, or looked at */
     uint64_t kept_bytes;              /* of the output of its commands */
     size_t recorded;                  /* of its commands */
+    struct store_wait prune;          /* until the oldest of them go */
     struct sandbox_visitor *visitors; /* connections to its ports */
     size_t connections;
     size_t snapshots;   /* being made */
@@ -115,6 +130,11 @@ uint64_t sandboxes_next_turn(struct sandboxes *all);
 size_t sandboxes_upload_most(const struct sandboxes *all, size_t wanted);
 /* 0, or why no sandbox can be made now. */
 int sandboxes_check(const struct sandboxes *all, struct err *err);
+/* The same without a reason, and true while they are being opened for the first time. */
+bool sandboxes_are_well(const struct sandboxes *all);
+/* The feature "sandboxes" of this machine: what is missing and what to do. False if it is not known
+ * yet: the launcher has not answered since the server started. */
+bool sandboxes_feature(const struct sandboxes *all, struct feature *ret);
 const struct sandbox_features *sandboxes_features(const struct sandboxes *all);
 /* Calls on_child for each program that is kept running for them. */
 void sandboxes_children(const struct sandboxes *all,
@@ -133,8 +153,11 @@ struct snapshot **sandboxes_snapshots(struct sandboxes *all);
 
 /* What the server itself adds to a sandbox that it makes for its own ends; borrowed. */
 struct sandbox_extra {
-    int bind_fd; /* a file or folder, read-only at bind_path; -1: none */
-    const char *bind_path;
+    struct sandbox_extra_bind {
+        int fd; /* a file or folder, read-only at the path */
+        const char *path;
+    } binds[SANDBOX_EXTRA_BINDS];
+    size_t nbinds;
     const char *agent; /* whose program that is; NULL: nobody's */
     const struct egress_route *routes;
     size_t nroutes;
@@ -144,24 +167,68 @@ struct sandbox_extra {
     const char *work;                 /* where /work is too; NULL: nowhere */
     json_t *note;                     /* kept with it and not shown; or NULL */
     double max_usd;                   /* of models; 0: what the settings say */
-    uint64_t max_tokens;              /* the same */
+    bool asks;                        /* each call of a model waits for who pays it */
 };
 
-/* Who asks, and for what. */
-struct sandbox_ask {
+/* A file that a sandbox is made with. */
+struct sandbox_file {
+    char *path;
+    const char *content; /* in the tree, or: */
+    char *decoded;
+    size_t len;
+    uint32_t mode;
+};
+struct sandbox_files {
+    struct sandbox_file *items;
+    size_t n;
+    json_t *tree; /* a reference to what contents are in */
+};
+/* From a list of {path, content | content_base64, mode}; a path that is not absolute is below
+ * `dir`, unless that is NULL. */
+int sandbox_files_read(const json_t *list, const char *dir, struct sandbox_files *ret,
+                       struct err *err);
+void sandbox_files_finish(struct sandbox_files *files);
+
+/* What of the machine the settings name, and where it is wanted. */
+struct sandbox_named_bind {
+    const char *name;
+    const char *path;
+    enum sandbox_bind_mode mode;
+};
+
+/* Who asks, and for what. Files, env and network are its own, the rest is borrowed. A number that
+ * is 0 stands for the setting. */
+struct sandbox_request {
     const char *owner;
     struct store_scope scope;
     const json_t *grants; /* of the key, or NULL */
-    const json_t *body;
+    const char *name;     /* or NULL */
+    const char *root;     /* a name of the settings; NULL or "": the machine's own */
+    const char *snapshot; /* or NULL */
+    struct sandbox_files files;
+    struct sandbox_strv env; /* "NAME=value" */
+    struct sandbox_binds {
+        struct sandbox_named_bind items[SANDBOX_BINDS_MAX];
+        size_t n;
+    } binds;
+    int64_t memory_mb, disk_mb, pids;
+    double cpus;
+    int64_t timeout_s;
+    const json_t *metadata; /* or NULL */
+    struct network_ask network;
     const struct sandbox_extra *extra; /* or NULL */
 };
+/* Fills it from the body of POST /v1/sandboxes, which must outlive it. Finish it also when that
+ * fails. */
+int sandbox_request_read(const json_t *body, struct sandbox_request *r, struct err *err);
+void sandbox_request_finish(struct sandbox_request *r);
 /* Makes each "content_base64" of the "files" a "content", which may have any bytes then. In any
  * thread. */
 void sandbox_decode_files(json_t *body);
 /* err NULL: it is ready. Otherwise it is gone. */
 typedef void (*sandbox_made)(void *ctx, struct sandbox *s, const struct err *err);
-/* NULL with err if it cannot be; made is called once, later. */
-struct sandbox *sandboxes_make(struct sandboxes *all, const struct sandbox_ask *ask,
+/* NULL with err if it cannot be; made is called once, later. Takes what is the request's own. */
+struct sandbox *sandboxes_make(struct sandboxes *all, struct sandbox_request *request,
                                sandbox_made made, void *ctx, struct err *err);
 /* Nobody waits for it to be made any more: it ends. */
 void sandbox_drop_maker(struct sandbox *s);
@@ -177,6 +244,8 @@ int sandboxes_show(struct sandboxes *all, const char *id, struct store_scope sco
                    json_t **ret_object, struct err *err);
 json_t *sandbox_show(const struct sandbox *s);
 json_t *sandboxes_show_record(const struct sandboxes *all, const struct store_record *r);
+/* Of one that is gone; interrupted, if its end could not be written down. */
+enum sandbox_status sandbox_record_status(const struct store_record *r);
 /* Writes down what has changed. */
 void sandbox_save(struct sandbox *s);
 /* From now on. */
@@ -194,7 +263,7 @@ typedef void (*sandbox_changed)(void *ctx, const struct err *err);
 struct sandbox_change *sandbox_pause(struct sandbox *s, bool pause, sandbox_changed cb, void *ctx,
                                      struct err *err);
 struct sandbox_network {
-    const json_t *json; /* as network_read() takes it */
+    const struct network_ask *ask;
     const json_t *grants;
     const struct egress_route *routes; /* of the server's own making */
     size_t nroutes;
@@ -214,13 +283,7 @@ void sandbox_leave(struct sandbox *s, struct sandbox_visitor *v);
 /* Forgets a sandbox that is gone, with all that is remembered of it. */
 int sandboxes_forget(struct sandboxes *all, const char *id, struct err *err);
 
+/* Adds "NAME=value" for each member of the object to the struct sandbox_strv. */
+int sandbox_env_read(const json_t *env, void *strv, struct err *err);
 /* A name that people read in a list: of a sandbox, or of a snapshot. */
 int sandbox_check_name(const char *name, struct err *err);
-/* What a key may have of the operator's; NULL: all. One that may not spend without limit in a day
- * has all but the routes to models, unless it is granted what it may have by name: what a sandbox
- * spends by a route of its own is not put down for its key. */
-json_t *sandbox_grants(const struct identity *who);
-/* True for grants of a key that name it, and for a key without grants. */
-bool sandbox_is_granted(const json_t *grants, const char *kind, const char *name);
-/* Whether a route to a model may be among what is granted without a name. */
-bool sandbox_may_spend(const json_t *grants);

@@ -12,7 +12,7 @@
 
 enum { ROOTS_MAX = 64, BINDS_MAX = 64, NAME_MAX_BYTES = 64 };
 
-static uint32_t share_of(uint32_t all) {
+static uint32_t settings_share_of(uint32_t all) {
     uint32_t share = (uint32_t)((uint64_t)all * LIMIT_SANDBOX_SHARE_PERCENT / 100);
     return share > 0 ? share : 1;
 }
@@ -30,13 +30,14 @@ struct sandbox_settings sandbox_settings_default(void) {
                                      .outputs_mb = LIMIT_SANDBOX_OUTPUTS_MB,
                                      .execs = LIMIT_SANDBOX_EXECS,
                                      .commands = LIMIT_SANDBOX_COMMANDS,
-                                     .commands_per_key = share_of(LIMIT_SANDBOX_COMMANDS),
+                                     .commands_per_key = settings_share_of(LIMIT_SANDBOX_COMMANDS),
                                      .keep = LIMIT_SANDBOX_KEEP,
                                      .keep_s = LIMIT_SANDBOX_KEEP_S,
                                      .upload_mb = LIMIT_SANDBOX_UPLOAD_MB,
                                      .snapshot_mb = LIMIT_SANDBOX_SNAPSHOT_MB,
                                      .snapshots_mb = LIMIT_SANDBOX_SNAPSHOTS_MB,
-                                     .snapshots_mb_per_key = share_of(LIMIT_SANDBOX_SNAPSHOTS_MB),
+                                     .snapshots_mb_per_key =
+                                         settings_share_of(LIMIT_SANDBOX_SNAPSHOTS_MB),
                                      .snapshot_s = LIMIT_SANDBOX_SNAPSHOT_S,
                                      .connections = LIMIT_SANDBOX_CONNECTIONS,
                                      .answer_s = LIMIT_SANDBOX_ANSWER_S,
@@ -46,13 +47,13 @@ struct sandbox_settings sandbox_settings_default(void) {
                                      .uid_count = 65536};
 }
 
-static bool is_name(const char *text) {
+static bool sandbox_settings_is_name(const char *text) {
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
     return n > 0 && n <= NAME_MAX_BYTES && text[n] == 0;
 }
 
-static int check_name(const char *key, const char *name, struct err *err) {
-    if (is_name(name))
+static int sandbox_settings_check_name(const char *key, const char *name, struct err *err) {
+    if (sandbox_settings_is_name(name))
         return 0;
     return err_set(err, ERR_BAD_REQUEST,
                    "\"%s\": the name \"%.80s\" must be 1 to %d letters, digits, \".\", \"_\" or "
@@ -74,7 +75,7 @@ static int read_roots(struct sandbox_settings *s, const json_t *json, struct err
                        "\"roots\" must be an object of at most %d names with a path each",
                        ROOTS_MAX);
     json_object_foreach((json_t *)(uintptr_t)json, name, v) {
-        int rc = check_name("roots", name, err);
+        int rc = sandbox_settings_check_name("roots", name, err);
         if (rc == 0)
             rc = check_path("roots", name, json_string_value(v), err);
         if (rc < 0)
@@ -86,7 +87,8 @@ static int read_roots(struct sandbox_settings *s, const json_t *json, struct err
     return 0;
 }
 
-static int read_binds(struct sandbox_settings *s, const json_t *json, struct err *err) {
+static int sandbox_settings_read_binds(struct sandbox_settings *s, const json_t *json,
+                                       struct err *err) {
     static const char *const keys[] = {"path", "mode", NULL};
     const char *name;
     json_t *v;
@@ -97,7 +99,7 @@ static int read_binds(struct sandbox_settings *s, const json_t *json, struct err
     json_object_foreach((json_t *)(uintptr_t)json, name, v) {
         const char *path = NULL;
         const char *mode = "ro";
-        int rc = check_name("binds", name, err);
+        int rc = sandbox_settings_check_name("binds", name, err);
         if (rc == 0)
             rc = json_check_keys(v, "a bind", keys, err);
         if (rc == 0)
@@ -117,7 +119,8 @@ static int read_binds(struct sandbox_settings *s, const json_t *json, struct err
     return 0;
 }
 
-static int read_allow(json_t **ret, const json_t *json, const char *key, struct err *err) {
+static int sandbox_settings_read_allow(json_t **ret, const json_t *json, const char *key,
+                                       struct err *err) {
     const json_t *list = json_object_get(json, key);
     size_t i;
     const json_t *v;
@@ -140,8 +143,8 @@ static int read_allow(json_t **ret, const json_t *json, const char *key, struct 
     return 0;
 }
 
-static int read_number(const json_t *json, const char *key, double max, double *ret,
-                       struct err *err) {
+static int sandbox_settings_read_number(const json_t *json, const char *key, double max,
+                                        double *ret, struct err *err) {
     const json_t *v = json_object_get(json, key);
     if (!v)
         return 0;
@@ -170,7 +173,7 @@ static int read_caps(struct sandbox_settings *s, const json_t *json, struct err 
     if (rc == 0)
         rc = json_get_int(json, "tokens", 0, INT64_MAX, &tokens, err);
     if (rc == 0)
-        rc = read_number(json, "usd", 1e6, &s->cap_usd, err);
+        rc = sandbox_settings_read_number(json, "usd", 1e6, &s->cap_usd, err);
     s->cap_requests = (uint64_t)requests;
     s->cap_requests_per_minute = (uint64_t)per_minute;
     s->cap_bytes = (uint64_t)bytes;
@@ -211,15 +214,16 @@ size_t sandbox_settings_table(struct sandbox_settings *s, struct setting out[SET
     return ARRAY_LEN(table);
 }
 
-static int read_numbers(struct sandbox_settings *s, const json_t *json, struct err *err) {
+static int sandbox_settings_read_numbers(struct sandbox_settings *s, const json_t *json,
+                                         struct err *err) {
     struct setting table[SETTINGS_MAX];
     int rc = settings_read(table, sandbox_settings_table(s, table), json, err);
     if (!json_object_get(json, "max_per_key"))
-        s->max_per_key = MIN((uint32_t)LIMIT_SANDBOXES_PER_KEY, share_of(s->max));
+        s->max_per_key = MIN((uint32_t)LIMIT_SANDBOXES_PER_KEY, settings_share_of(s->max));
     if (!json_object_get(json, "commands_per_key"))
-        s->commands_per_key = share_of(s->commands);
+        s->commands_per_key = settings_share_of(s->commands);
     if (!json_object_get(json, "snapshots_mb_per_key"))
-        s->snapshots_mb_per_key = share_of(s->snapshots_mb);
+        s->snapshots_mb_per_key = settings_share_of(s->snapshots_mb);
     return rc;
 }
 
@@ -235,17 +239,17 @@ int sandbox_settings_read(struct sandbox_settings *s, const json_t *json, struct
         return rc;
     const char *ca_file = NULL;
     if (rc == 0)
-        rc = read_numbers(s, json, err);
+        rc = sandbox_settings_read_numbers(s, json, err);
     if (rc == 0)
-        rc = read_number(json, "cpus", 4096, &s->cpus, err);
+        rc = sandbox_settings_read_number(json, "cpus", 4096, &s->cpus, err);
     if (rc == 0)
         rc = read_roots(s, json_object_get(json, "roots"), err);
     if (rc == 0)
-        rc = read_binds(s, json_object_get(json, "binds"), err);
+        rc = sandbox_settings_read_binds(s, json_object_get(json, "binds"), err);
     if (rc == 0)
-        rc = read_allow(&s->allow, json, "allow", err);
+        rc = sandbox_settings_read_allow(&s->allow, json, "allow", err);
     if (rc == 0)
-        rc = read_allow(&s->private, json, "private", err);
+        rc = sandbox_settings_read_allow(&s->private, json, "private", err);
     if (rc == 0)
         rc = read_caps(s, json_object_get(json, "caps"), err);
     if (rc == 0)

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "front/setting.h"
+#include "front/common/setting.h"
 #include "wire/sandbox.h"
 
 #include <stdbool.h>

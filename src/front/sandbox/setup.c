@@ -1,10 +1,9 @@
-#include "base/base64.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "front/sandbox/files.h"
 #include "front/sandbox/parts.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,20 +14,14 @@ void setup_free(struct setup *u) {
     if (!u)
         return;
     egress_policy_finish(&u->policy);
-    json_decref(u->files);
-    free(u->decoded);
+    sandbox_files_finish(&u->files);
     fd_close(&u->snapshot);
     free(u);
 }
 
-static void next_step(struct sandbox *s);
+static void setup_next_step(struct sandbox *s);
 
-static void drop_content(struct setup *u) {
-    u->content = NULL;
-    free(steal_ptr(&u->decoded));
-}
-
-static void on_written(void *ctx, struct sandbox_reply *reply, const struct err *err) {
+static void setup_on_written(void *ctx, struct sandbox_reply *reply, const struct err *err) {
     struct sandbox *s = ctx;
     struct setup *u = s->setup;
     (void)reply;
@@ -36,38 +29,35 @@ static void on_written(void *ctx, struct sandbox_reply *reply, const struct err 
         return; /* there is no box, and that is said next */
     if (err) {
         struct err e = *err;
-        const json_t *f = json_array_get(u->files, u->file);
-        (void)err_wrap(&e, "file %.200s", json_string_value(json_object_get(f, "path")));
+        (void)err_wrap(&e, "file %.200s", u->files.items[u->file].path);
         sandbox_give_up(s, &e);
         return;
     }
-    if (u->at == u->len) {
-        drop_content(u);
+    if (u->at == u->files.items[u->file].len) {
+        u->writing = false;
         u->file++;
     }
-    next_step(s);
+    setup_next_step(s);
 }
 
 /* Contents that do not fit into one message are written piece by piece. */
-static void write_piece(struct sandbox *s) {
+static void setup_write_piece(struct sandbox *s) {
     struct setup *u = s->setup;
-    const json_t *f = json_array_get(u->files, u->file);
-    size_t n = MIN(u->len - u->at, (size_t)SANDBOX_INLINE_MAX);
-    int64_t mode = 0644;
-    (void)json_get_int(f, "mode", 0, 0777, &mode, NULL);
-    struct sandbox_put put = {.path = json_string_value(json_object_get(f, "path")),
-                              .mode = (uint32_t)mode,
+    const struct sandbox_file *f = &u->files.items[u->file];
+    size_t n = MIN(f->len - u->at, (size_t)SANDBOX_INLINE_MAX);
+    struct sandbox_put put = {.path = f->path,
+                              .mode = f->mode,
                               .flags =
                                   SANDBOX_WRITE_PARENTS | (u->at > 0 ? SANDBOX_WRITE_APPEND : 0),
-                              .data = u->content + u->at,
+                              .data = f->content + u->at,
                               .len = n,
                               .fd = -1};
     struct err err;
     u->at += n;
-    if (sandbox_box_write(s->box, &put, on_written, s))
+    if (sandbox_box_write(s->box, &put, setup_on_written, s))
         return;
     if (!u->begun) { /* it failed already, and why is still to be read; or it is written later */
-        drop_content(u);
+        u->writing = false;
         return;
     }
     (void)err_set(&err, ERR_UNAVAILABLE, "the sandbox takes no files now");
@@ -75,21 +65,9 @@ static void write_piece(struct sandbox *s) {
 }
 
 static void begin_file(struct sandbox *s) {
-    struct setup *u = s->setup;
-    const json_t *f = json_array_get(u->files, u->file);
-    const json_t *text = json_object_get(f, "content");
-    const json_t *b64 = json_object_get(f, "content_base64");
-    u->at = 0;
-    if (b64) {
-        size_t len = json_string_length(b64);
-        u->decoded = xmalloc(len + 1);
-        (void)base64_decode(u->decoded, json_string_value(b64), len, &u->len); /* was checked */
-        u->content = u->decoded;
-    } else {
-        u->len = json_string_length(text);
-        u->content = json_string_value(text);
-    }
-    write_piece(s);
+    s->setup->writing = true;
+    s->setup->at = 0;
+    setup_write_piece(s);
 }
 
 /* The archive is handed on as fast as tar inside takes it. */
@@ -111,7 +89,7 @@ static void feed_snapshot(void *ctx) {
 
 /* A guest can make a path that no program can name; tar packs it, but cannot unpack it again. All
  * the rest is restored. */
-static void end_line(struct setup *u) {
+static void setup_end_line(struct setup *u) {
     static const char too_long[] = "File name too long";
     static const char summary[] = "tar: Exiting with failure status";
     size_t n = strlen(too_long);
@@ -127,11 +105,11 @@ static void end_line(struct setup *u) {
     u->line_len = u->tail_len = 0;
 }
 
-static void on_restore_output(void *ctx, int stream, const char *data, size_t len) {
+static void setup_on_restore_output(void *ctx, int stream, const char *data, size_t len) {
     struct setup *u = ((struct sandbox *)ctx)->setup;
     for (size_t i = 0; u && stream == 2 && i < len; i++) {
         if (data[i] == '\n') {
-            end_line(u);
+            setup_end_line(u);
             continue;
         }
         if (u->line_len < sizeof(u->line))
@@ -153,20 +131,18 @@ static void warn_too_long(struct sandbox *s) {
 
 static void restore_failed(const struct setup *u, const struct sandbox_exit *exit,
                            struct err *err) {
-    static const char full[] = "No space left";
-    static const char part[] = "Wrote only";
     int len = (int)u->said_len;
-    bool too_long = exit->signaled && exit->code == SIGXFSZ; /* one file, longer than the disk */
-    if (too_long || memmem(u->said, u->said_len, full, strlen(full)) ||
-        memmem(u->said, u->said_len, part, strlen(part)))
-        (void)err_set(err, ERR_LIMIT, "the snapshot does not fit (ask for more disk_mb): %.*s", len,
-                      u->said);
+    if (sandbox_tar_is_too_large(exit, u->said, u->said_len))
+        (void)err_set(
+            err, ERR_LIMIT,
+            "the snapshot does not fit (ask for more disk_mb, and memory_mb to hold it): %.*s", len,
+            u->said);
     else
         (void)err_set(err, ERR_IO, "the snapshot cannot be restored: tar ended with %s%u: %.*s",
                       exit->signaled ? "signal " : "", exit->code, len, u->said);
 }
 
-static void on_restored(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
+static void setup_on_restored(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
     struct sandbox *s = ctx;
     struct err e;
     if (!s->setup)
@@ -177,7 +153,7 @@ static void on_restored(void *ctx, const struct sandbox_exit *exit, const struct
     if (exit && !exit->signaled && (exit->code == 0 || only_long)) {
         if (u->too_long > 0)
             warn_too_long(s);
-        next_step(s);
+        setup_next_step(s);
         return;
     }
     if (exit)
@@ -196,9 +172,9 @@ static void begin_restore(struct sandbox *s) {
         &(struct sandbox_command_options){.archive = INIT_TAR_IN,
                                           .dir = "/",
                                           .fd = -1,
-                                          .callbacks = {.on_output = on_restore_output,
+                                          .callbacks = {.on_output = setup_on_restore_output,
                                                         .on_input_drained = feed_snapshot,
-                                                        .on_exit = on_restored},
+                                                        .on_exit = setup_on_restored},
                                           .ctx = s},
         &err);
     if (!u->restore)
@@ -207,7 +183,7 @@ static void begin_restore(struct sandbox *s) {
         feed_snapshot(s);
 }
 
-static void next_step(struct sandbox *s) {
+static void setup_next_step(struct sandbox *s) {
     struct setup *u = s->setup;
     if (s->state == SANDBOX_ENDING)
         return;
@@ -215,11 +191,11 @@ static void next_step(struct sandbox *s) {
         begin_restore(s);
         return;
     }
-    if (u->content) {
-        write_piece(s);
+    if (u->writing) {
+        setup_write_piece(s);
         return;
     }
-    if (u->file < json_array_size(u->files)) {
+    if (u->file < u->files.n) {
         begin_file(s);
         return;
     }
@@ -235,7 +211,7 @@ static void next_step(struct sandbox *s) {
 /* Its answer cannot come before the box is ready: one waking less on either side. */
 void setup_ahead(struct sandbox *s) {
     struct setup *u = s->setup;
-    if (u && u->snapshot < 0 && json_array_size(u->files) > 0)
+    if (u && u->snapshot < 0 && u->files.n > 0)
         begin_file(s);
 }
 
@@ -244,6 +220,6 @@ void setup_begin(struct sandbox *s, int listener) {
     u->begun = true;
     if (listener >= 0)
         s->line = network_open(s->all->network, s->id, listener, &u->policy);
-    if (!u->content) /* else it goes on when that is written */
-        next_step(s);
+    if (!u->writing) /* else it goes on when that is written */
+        setup_next_step(s);
 }

@@ -51,13 +51,13 @@ json_t *snapshot_show(const struct store_record *r) {
     json_t *o =
         json_pack("{s:s,s:s,s:s,s:I,s:[]}", "id", r->id, "sandbox", r->parent, "created_at",
                   clock_rfc3339(r->created_ms, text), "size", (json_int_t)r->bytes, "warnings");
-    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
+    _cleanup_(json) json_t *doc = store_record_doc(r);
     (void)json_object_update(o, doc);
     (void)json_object_del(o, "note");
     return o;
 }
 
-static int record(struct snapshot *s, json_t **ret_shown, struct err *err) {
+static int snapshot_record(struct snapshot *s, json_t **ret_shown, struct err *err) {
     _cleanup_(free) char *doc = json_dumps(s->doc, JSON_COMPACT);
     struct store_record r = {.status = (char *)"done",
                              .created_ms = clock_wall_ms(),
@@ -78,7 +78,7 @@ static int record(struct snapshot *s, json_t **ret_shown, struct err *err) {
 
 /* There is no room for what has come of it. Nothing is set aside for one that is being made: it
  * takes what it has written, so that a slow one keeps nobody from making theirs. */
-static int check_room(const struct snapshot *s, struct err *err) {
+static int snapshot_check_room(const struct snapshot *s, struct err *err) {
     const struct sandbox_settings *set = sandboxes_settings(s->all);
     uint64_t all = s->stored;
     uint64_t own = s->stored_own;
@@ -134,7 +134,7 @@ static json_t *warnings_of(const struct buf *said) {
     return list;
 }
 
-static void take_out(struct snapshot *s) {
+static void snapshot_take_out(struct snapshot *s) {
     if (!s->counted)
         return;
     s->counted = false;
@@ -151,7 +151,7 @@ static void take_out(struct snapshot *s) {
     }
 }
 
-static void tell(struct snapshot *s) {
+static void snapshot_tell(struct snapshot *s) {
     _cleanup_(json) json_t *shown = NULL;
     char name[ID_SIZE + 8];
     if (s->told)
@@ -160,8 +160,8 @@ static void tell(struct snapshot *s) {
     (void)uv_timer_stop(&s->timer);
     (void)json_object_set_new(s->doc, "warnings", warnings_of(&s->said));
     if (!s->err.code)
-        (void)record(s, &shown, &s->err);
-    take_out(s);
+        (void)snapshot_record(s, &shown, &s->err);
+    snapshot_take_out(s);
     file_name(s->id, name);
     fd_close(&s->fd);
     if (s->err.code)
@@ -170,7 +170,7 @@ static void tell(struct snapshot *s) {
         s->made(s->ctx, shown, s->err.code ? &s->err : NULL);
 }
 
-static void on_timer_closed(uv_handle_t *h) {
+static void snapshot_on_timer_closed(uv_handle_t *h) {
     struct snapshot *s = h->data;
     buf_finish(&s->said);
     json_decref(s->doc);
@@ -178,40 +178,40 @@ static void on_timer_closed(uv_handle_t *h) {
 }
 
 /* Tar is gone, or never came. */
-static void finish(struct snapshot *s) {
+static void snapshot_finish(struct snapshot *s) {
     struct sandbox *box = sandboxes_find(s->all, s->sandbox);
     if (box)
         box->snapshots--;
-    tell(s);
-    uv_close((uv_handle_t *)&s->timer, on_timer_closed);
+    snapshot_tell(s);
+    uv_close((uv_handle_t *)&s->timer, snapshot_on_timer_closed);
 }
 
-static void on_stuck(uv_timer_t *t) {
-    tell(t->data);
+static void snapshot_on_stuck(uv_timer_t *t) {
+    snapshot_tell(t->data);
 }
 
 /* Something is wrong that tar does not know of. */
-static void stop(struct snapshot *s) {
+static void snapshot_stop(struct snapshot *s) {
     struct sandbox *box = sandboxes_find(s->all, s->sandbox);
-    take_out(s);
+    snapshot_take_out(s);
     if (ftruncate(s->fd, 0) < 0)
         log_warn("sandbox.snapshot", "error", strerror(errno)); /* it is unlinked all the same */
     sandbox_command_discard(s->command, 1);
     sandbox_command_discard(s->command, 2);
     if (box && box->box)
         (void)sandbox_box_signal(box->box, s->command, SIGKILL, true, NULL, NULL);
-    (void)uv_timer_start(&s->timer, on_stuck, KILLED_WAIT_MS, 0);
+    (void)uv_timer_start(&s->timer, snapshot_on_stuck, KILLED_WAIT_MS, 0);
 }
 
-static void on_late(uv_timer_t *t) {
+static void snapshot_on_late(uv_timer_t *t) {
     struct snapshot *s = t->data;
     unsigned max = sandboxes_settings(s->all)->snapshot_s;
     (void)err_set(&s->err, ERR_LIMIT,
                   "the snapshot took longer than %u s (setting sandboxes.snapshot_s)", max);
-    stop(s);
+    snapshot_stop(s);
 }
 
-static void on_output(void *ctx, int stream, const char *data, size_t len) {
+static void snapshot_on_output(void *ctx, int stream, const char *data, size_t len) {
     struct snapshot *s = ctx;
     if (s->err.code)
         return;
@@ -220,13 +220,13 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
         return;
     }
     s->bytes += len;
-    if (check_room(s, &s->err) == 0 && fd_write_all(s->fd, data, len) < 0)
+    if (snapshot_check_room(s, &s->err) == 0 && fd_write_all(s->fd, data, len) < 0)
         (void)err_sys(&s->err, "store the snapshot");
     if (s->err.code)
-        stop(s);
+        snapshot_stop(s);
 }
 
-static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
+static void snapshot_on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *err) {
     struct snapshot *s = ctx;
     s->command = NULL;
     /* tar says 1 when a file changed while it was read: the archive is whole all the same. */
@@ -235,7 +235,7 @@ static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct e
     else if (exit && (exit->signaled || exit->code > 1) && !s->err.code)
         (void)err_set(&s->err, ERR_IO, "tar ended with %s%u: %.*s", exit->signaled ? "signal " : "",
                       exit->code, (int)MIN(s->said.len, (size_t)300), s->said.data);
-    finish(s);
+    snapshot_finish(s);
 }
 
 void snapshot_leave(struct snapshot *s) {
@@ -244,12 +244,12 @@ void snapshot_leave(struct snapshot *s) {
 
 /* --- the beginning --- */
 
-static void start(struct snapshot *s, struct sandbox *box) {
+static void snapshot_start(struct snapshot *s, struct sandbox *box) {
     char file[ID_SIZE + 8];
     const struct sandbox_command_options options = {
         .archive = INIT_SNAPSHOT,
         .fd = -1,
-        .callbacks = {.on_output = on_output, .on_exit = on_exited},
+        .callbacks = {.on_output = snapshot_on_output, .on_exit = snapshot_on_exited},
         .ctx = s};
     file_name(s->id, file);
     s->fd = openat(sandboxes_snapshots_dir(s->all), file,
@@ -282,16 +282,16 @@ int snapshot_make(struct sandbox *box, const struct snapshot_ask *ask, struct sn
     *sandboxes_snapshots(all) = s;
     s->counted = true;
     box->snapshots++;
-    if (read_stored(s, &s->err) == 0 && check_room(s, &s->err) == 0)
-        start(s, box);
+    if (read_stored(s, &s->err) == 0 && snapshot_check_room(s, &s->err) == 0)
+        snapshot_start(s, box);
     if (!s->command) {
         *err = s->err;
         s->made = NULL;
-        finish(s);
+        snapshot_finish(s);
         return -(int)err->code;
     }
     uint64_t max = (uint64_t)sandboxes_settings(all)->snapshot_s * 1000;
-    (void)uv_timer_start(&s->timer, on_late, max, 0);
+    (void)uv_timer_start(&s->timer, snapshot_on_late, max, 0);
     *ret = s;
     return 0;
 }

@@ -10,8 +10,11 @@ struct isolate_group {
     int joins[CGROUP_HIERS_MAX];
     size_t njoins;
     uint64_t memory_bytes; /* of all together; 0: there is no such wall */
+    char why[512];         /* there is none; "" if there is one */
 };
 
+/* Before the first child is started: it would be in the way of groups (lock/cgroup.h). */
+void isolate_group_settle(struct isolate_group *g);
 /* memory 0: three quarters of the machine's. */
 void isolate_group_open(struct isolate_group *g, uint64_t memory);
 /* sweep: removes the groups, which only who made them may. */

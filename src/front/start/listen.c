@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static int busy(const char *address, struct err *err) {
+static int start_listen_busy(const char *address, struct err *err) {
     if (errno == EADDRINUSE)
         return err_set(err, ERR_CONFLICT,
                        "%s is in use: stop the program that listens there, or choose another "
@@ -39,7 +40,7 @@ static int listen_unix(struct listeners *l, const char *address, const struct se
     /* A socket that a dead server left is taken away; a live one is not. */
     if (connect(probe, (struct sockaddr *)&a, sizeof(a)) == 0) {
         errno = EADDRINUSE;
-        return busy(address, err);
+        return start_listen_busy(address, err);
     }
     if (errno == ECONNREFUSED)
         (void)unlink(path);
@@ -47,7 +48,7 @@ static int listen_unix(struct listeners *l, const char *address, const struct se
     int rc = bind(fd, (struct sockaddr *)&a, sizeof(a));
     (void)umask(old);
     if (rc < 0)
-        return busy(address, err);
+        return start_listen_busy(address, err);
     if (user->change && chown(path, user->uid, user->gid) < 0)
         return err_sys(err, "listen on %s", address);
     l->urls[l->n] = xstrdup(address);
@@ -59,6 +60,26 @@ static bool is_loopback(const struct sockaddr *a) {
     if (a->sa_family == AF_INET)
         return (ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24) == 127;
     return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+}
+
+/* host NULL: the address that it is bound to. */
+static void listeners_add(struct listeners *l, int fd, const char *host) {
+    struct sockaddr_storage bound = {0};
+    socklen_t n = sizeof(bound);
+    char text[INET6_ADDRSTRLEN] = "";
+    (void)getsockname(fd, (struct sockaddr *)&bound, &n);
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&bound;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&bound;
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname() filled it
+    unsigned port = bound.ss_family == AF_INET ? ntohs(in->sin_port) : ntohs(in6->sin6_port);
+    const void *address =
+        bound.ss_family == AF_INET ? (const void *)&in->sin_addr : (const void *)&in6->sin6_addr;
+    if (!host)
+        host = inet_ntop(bound.ss_family, address, text, sizeof(text));
+    bool v6 = host && strchr(host, ':') != NULL;
+    l->urls[l->n] =
+        xasprintf("http://%s%s%s:%u", v6 ? "[" : "", host ? host : "?", v6 ? "]" : "", port);
+    l->fds[l->n++] = fd;
 }
 
 static int listen_tcp(struct listeners *l, const char *address, struct err *err) {
@@ -81,24 +102,15 @@ static int listen_tcp(struct listeners *l, const char *address, struct err *err)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (fd < 0 || bind(fd, list->ai_addr, list->ai_addrlen) < 0) {
         freeaddrinfo(list);
-        return busy(address, err);
+        return start_listen_busy(address, err);
     }
     if (!is_loopback(list->ai_addr))
         l->beyond_loopback = true;
     freeaddrinfo(list);
     /* Two servers on one port both bind with SO_REUSEADDR; only listen() tells them apart. */
     if (listen(fd, 1) < 0)
-        return busy(address, err);
-    struct sockaddr_storage bound = {0};
-    socklen_t n = sizeof(bound);
-    (void)getsockname(fd, (struct sockaddr *)&bound, &n);
-    const struct sockaddr_in *in = (const struct sockaddr_in *)&bound;
-    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&bound;
-    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname() filled it
-    unsigned got = bound.ss_family == AF_INET ? ntohs(in->sin_port) : ntohs(in6->sin6_port);
-    bool v6 = strchr(host, ':') != NULL;
-    l->urls[l->n] = xasprintf("http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", got);
-    l->fds[l->n++] = steal_fd(&fd);
+        return start_listen_busy(address, err);
+    listeners_add(l, steal_fd(&fd), host);
     return 0;
 }
 
@@ -116,9 +128,50 @@ int listeners_bind(struct listeners *l, char *const *addresses, size_t n,
     return 0;
 }
 
+static int listeners_adopt_one(struct listeners *l, int fd, struct err *err) {
+    struct sockaddr_storage bound = {0};
+    const struct sockaddr_un *un = (const struct sockaddr_un *)&bound;
+    socklen_t n = sizeof(bound), size = sizeof(int);
+    int type = 0, listens = 0;
+    if (getsockname(fd, (struct sockaddr *)&bound, &n) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) < 0)
+        return err_sys(err, "descriptor %d of the service manager", fd);
+    sa_family_t family = bound.ss_family;
+    if (type != SOCK_STREAM || !listens ||
+        (family != AF_INET && family != AF_INET6 && family != AF_UNIX))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "descriptor %d of the service manager is no listening stream socket: use "
+                       "ListenStream= in its socket unit",
+                       fd);
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0)
+        return err_sys(err, "descriptor %d of the service manager", fd);
+    if (family == AF_UNIX) {
+        l->urls[l->n] = xasprintf("unix:%s", un->sun_path[0] ? un->sun_path : un->sun_path + 1);
+        l->fds[l->n++] = fd;
+        return 0;
+    }
+    if (!is_loopback((const struct sockaddr *)&bound))
+        l->beyond_loopback = true;
+    listeners_add(l, fd, NULL);
+    return 0;
+}
+
+int listeners_adopt(struct listeners *l, int first_fd, size_t n, struct err *err) {
+    l->adopted = true;
+    if (n > LISTENERS_MAX)
+        return err_set(err, ERR_LIMIT, "the service manager hands over %zu sockets, of at most %d",
+                       n, LISTENERS_MAX);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = listeners_adopt_one(l, first_fd + (int)i, err);
+    return rc;
+}
+
 void listeners_finish(struct listeners *l) {
     for (size_t i = 0; i < l->n; i++) {
-        if (strncmp(l->urls[i], "unix:", 5) == 0)
+        if (!l->adopted && strncmp(l->urls[i], "unix:", 5) == 0)
             (void)unlink(l->urls[i] + 5);
         free(l->urls[i]);
     }

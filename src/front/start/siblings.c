@@ -15,9 +15,10 @@ static const struct {
     const char *name;
     bool needed;
 } programs[SIBLING_COUNT] = {
-    [SIBLING_COMPILE] = {"cay-compile", true}, [SIBLING_ISOLATE] = {"cay-isolate", true},
-    [SIBLING_FACET] = {"cay-facet", true},     [SIBLING_SANDBOX] = {"cay-sandbox", false},
-    [SIBLING_EGRESS] = {"cay-egress", false},  [SIBLING_SPAWN] = {"cay-spawn", false},
+    [SIBLING_COMPILE] = {"cay-compile", true},     [SIBLING_ISOLATE] = {"cay-isolate", true},
+    [SIBLING_FACET] = {"cay-facet", true},         [SIBLING_SANDBOX] = {"cay-sandbox", false},
+    [SIBLING_EGRESS] = {"cay-egress", false},      [SIBLING_SPAWN] = {"cay-spawn", false},
+    [SIBLING_CODER] = {"coders/cay-coder", false},
 };
 
 void siblings_init(struct siblings *s) {
@@ -42,7 +43,7 @@ int siblings_open(struct siblings *s, const char *dir, bool need_spawn, struct e
     return 0;
 }
 
-static void on_starter_exit(void *ctx, int wait_status, const struct rusage *used) {
+static void siblings_on_starter_exit(void *ctx, int wait_status, const struct rusage *used) {
     struct siblings *s = ctx;
     char text[64];
     (void)used;
@@ -60,7 +61,7 @@ int siblings_start_starter(struct siblings *s, uv_loop_t *loop, struct err *err)
                        &(struct child_options){.name = "cay-sandbox",
                                                .exec_fd = s->fds[SIBLING_SANDBOX],
                                                .args = args,
-                                               .on_exit = on_starter_exit,
+                                               .on_exit = siblings_on_starter_exit,
                                                .ctx = s},
                        &s->starter, &s->starter_fd, err);
 }

@@ -14,6 +14,7 @@ enum sibling {
     SIBLING_SANDBOX,
     SIBLING_EGRESS,
     SIBLING_SPAWN,
+    SIBLING_CODER, /* as what tells the changes of a coding job */
     SIBLING_COUNT,
 };
 

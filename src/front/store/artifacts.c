@@ -80,10 +80,11 @@ void artifact_cancel(struct artifact_writer *w) {
     free_writer(w);
 }
 
-static int count(struct store *s, const char *run_id, int64_t *ret_n, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_COUNT);
+static int store_artifacts_count(struct store *s, const char *run_id, int64_t *ret_n,
+                                 struct err *err) {
+    sqlite3_stmt *st = store_read_statement(s, STORE_ARTIFACTS, ARTIFACT_COUNT);
     store_bind_str(st, 1, run_id);
-    int e = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->db, err, "count artifacts");
+    int e = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->read_db, err, "count artifacts");
     *ret_n = sqlite3_column_int64(st, 0);
     (void)sqlite3_reset(st);
     return e;
@@ -118,7 +119,7 @@ int artifact_begin(struct store *s, const char *run_id, const char *name, const 
                        name, ARTIFACT_NAME_MAX);
     int rc = find_folder(s, err);
     if (rc == 0)
-        rc = count(s, run_id, &n, err);
+        rc = store_artifacts_count(s, run_id, &n, err);
     if (rc == 0 && n >= s->settings.artifacts)
         rc = err_set(err, ERR_LIMIT, "a run keeps %lld artifacts (\"artifacts\")",
                      (long long)s->settings.artifacts);
@@ -165,49 +166,74 @@ int artifact_write(struct artifact_writer *w, const void *data, size_t len, stru
     return 0;
 }
 
-static int add_row(const struct artifact_writer *w, const char *hash, struct err *err) {
-    struct store *s = w->store;
+struct artifact_op {
+    struct store_op op;
+    char run_id[ID_SIZE];
+    char beside[ID_SIZE];
+    char hash[ARTIFACT_HASH_SIZE];
+    char *name;
+    char *type;
+    int64_t bytes;
+    int64_t created_ms;
+};
+
+static int artifact_add_row(struct store *s, const struct artifact_op *o, struct err *err) {
     int64_t changes = 0;
-    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_REMOVE);
-    store_bind_str(st, 1, w->run_id);
-    store_bind_str(st, 2, w->name);
+    sqlite3_stmt *st = store_write_statement(s, STORE_ARTIFACTS, ARTIFACT_REMOVE);
+    store_bind_str(st, 1, o->run_id);
+    store_bind_str(st, 2, o->name);
     int rc = store_step(st, "replace an artifact", NULL, err);
     if (rc < 0)
         return rc;
-    st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_ADD);
-    store_bind_str(st, 1, w->run_id);
-    store_bind_str(st, 2, w->name);
-    store_bind_str(st, 3, w->type);
-    store_bind_int(st, 4, w->bytes);
-    store_bind_str(st, 5, hash);
-    store_bind_int(st, 6, clock_wall_ms());
+    st = store_write_statement(s, STORE_ARTIFACTS, ARTIFACT_ADD);
+    store_bind_str(st, 1, o->run_id);
+    store_bind_str(st, 2, o->name);
+    store_bind_str(st, 3, o->type);
+    store_bind_int(st, 4, o->bytes);
+    store_bind_str(st, 5, o->hash);
+    store_bind_int(st, 6, o->created_ms);
     rc = store_step(st, "record an artifact", &changes, err);
     if (rc == 0 && changes == 0)
-        rc = err_set(err, ERR_NOT_FOUND, "there is no run \"%.40s\"", w->run_id);
+        rc = err_set(err, ERR_NOT_FOUND, "there is no run \"%.40s\"", o->run_id);
     return rc;
 }
 
-/* The file gets its name while nobody else can write: who deletes what nobody has does it in a
- * transaction too. */
+/* The file gets its name inside the transaction, while nobody else can write: who deletes what
+ * nobody has does it in one too. */
+static int artifact_run(struct store *s, const struct store_op *op, struct err *err) {
+    const struct artifact_op *o = (const struct artifact_op *)op;
+    int rc = artifact_add_row(s, o, err);
+    return rc < 0 ? rc : files_rename(s->files, o->beside, o->hash, err);
+}
+
+static void artifact_op_free(struct store_op *op) {
+    struct artifact_op *o = (struct artifact_op *)op;
+    free(o->name);
+    free(o->type);
+    free(o);
+}
+
+static const struct store_op_type artifact_type = {
+    .name = "an artifact", .run = artifact_run, .free = artifact_op_free};
+
 int artifact_commit(struct artifact_writer *w, struct err *err) {
-    sqlite3 *db = w->store->db;
-    char hash[ARTIFACT_HASH_SIZE];
-    finish_hash(w->hash, hash);
-    int rc = store_untold_write(w->store, err);
-    if (rc == 0)
-        rc = store_exec(db, "BEGIN IMMEDIATE", err, "record an artifact");
-    if (rc == 0) {
-        rc = add_row(w, hash, err);
-        if (rc == 0)
-            rc = files_rename(w->store->files, w->beside, hash, err);
-        if (rc == 0)
-            rc = store_exec(db, "COMMIT", err, "record an artifact");
-        if (rc < 0)
-            (void)sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    if (rc < 0)
-        (void)unlinkat(w->store->files, w->beside, 0);
+    struct artifact_op *o = xcalloc(1, sizeof(*o));
+    struct store *s = w->store;
+    o->op.type = &artifact_type;
+    o->op.bytes = sizeof(*o);
+    finish_hash(w->hash, o->hash);
+    memcpy(o->run_id, w->run_id, sizeof(o->run_id));
+    memcpy(o->beside, w->beside, sizeof(o->beside));
+    o->name = steal_ptr(&w->name);
+    o->type = steal_ptr(&w->type);
+    o->bytes = w->bytes;
+    o->created_ms = clock_wall_ms();
     free_writer(w);
+    char beside[ID_SIZE];
+    memcpy(beside, o->beside, sizeof(beside));
+    int rc = store_submit(s, &o->op, err);
+    if (rc < 0)
+        (void)unlinkat(s->files, beside, 0);
     return rc;
 }
 
@@ -224,14 +250,14 @@ static struct artifact row_of(sqlite3_stmt *st) {
 int artifact_list(struct store *s, const char *run_id,
                   void (*on_artifact)(void *ctx, const struct artifact *a), void *ctx,
                   struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_LIST);
+    sqlite3_stmt *st = store_read_statement(s, STORE_ARTIFACTS, ARTIFACT_LIST);
     store_bind_str(st, 1, run_id);
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         struct artifact a = row_of(st);
         on_artifact(ctx, &a);
     }
-    int e = rc == SQLITE_DONE ? 0 : store_error(s->db, err, "list artifacts");
+    int e = rc == SQLITE_DONE ? 0 : store_error(s->read_db, err, "list artifacts");
     (void)sqlite3_reset(st);
     return e;
 }
@@ -262,14 +288,14 @@ const struct artifact *artifact_of(const struct artifact_reader *r) {
 
 int artifact_open(struct store *s, const char *run_id, const char *name,
                   struct artifact_reader **ret_reader, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_ARTIFACTS, ARTIFACT_GET);
+    sqlite3_stmt *st = store_read_statement(s, STORE_ARTIFACTS, ARTIFACT_GET);
     store_bind_str(st, 1, run_id);
     store_bind_str(st, 2, name);
     int rc = sqlite3_step(st);
     if (rc != SQLITE_ROW) {
         int e = rc == SQLITE_DONE
                     ? err_set(err, ERR_NOT_FOUND, "the run has no artifact \"%.100s\"", name)
-                    : store_error(s->db, err, "read an artifact");
+                    : store_error(s->read_db, err, "read an artifact");
         (void)sqlite3_reset(st);
         return e;
     }
@@ -298,7 +324,7 @@ void artifact_drop_file(struct artifact_reader *r) {
     fd_close(&r->fd);
 }
 
-static int damaged(const struct artifact_reader *r, struct err *err) {
+static int store_artifacts_damaged(const struct artifact_reader *r, struct err *err) {
     return err_set(err, ERR_IO, "the artifact \"%.100s\" is damaged: it is not what was put there",
                    r->name);
 }
@@ -309,7 +335,7 @@ ssize_t artifact_read(struct artifact_reader *r, void *out, size_t size, struct 
     if (r->fd < 0)
         return err_set(err, ERR_IO, "the file of the artifact \"%.100s\" is gone", r->name);
     if (fd_read_all(r->fd, out, want) != (ssize_t)want)
-        return damaged(r, err);
+        return store_artifacts_damaged(r, err);
     (void)EVP_DigestUpdate(r->sum, out, want);
     r->given += (int64_t)want;
     if (want > 0 && want < (size_t)left)
@@ -320,5 +346,5 @@ ssize_t artifact_read(struct artifact_reader *r, void *out, size_t size, struct 
     (void)EVP_MD_CTX_copy_ex(sum, r->sum);
     finish_hash(sum, hash);
     EVP_MD_CTX_free(sum);
-    return strcmp(hash, r->hash) == 0 ? (ssize_t)want : damaged(r, err);
+    return strcmp(hash, r->hash) == 0 ? (ssize_t)want : store_artifacts_damaged(r, err);
 }

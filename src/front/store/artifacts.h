@@ -31,7 +31,7 @@ int artifact_begin(struct store *s, const char *run_id, const char *name, const 
 /* ERR_LIMIT when it becomes too long ("artifact_mb"). */
 int artifact_write(struct artifact_writer *w, const void *data, size_t len, struct err *err);
 /* From now on it is there, instead of one of that name that was. The writer is dead afterwards,
- * also if it fails. ERR_NOT_FOUND if the run is not there (any more). */
+ * also if it fails. */
 int artifact_commit(struct artifact_writer *w, struct err *err);
 /* NULL is allowed. */
 void artifact_cancel(struct artifact_writer *w);

@@ -11,7 +11,7 @@
 
 /* PASSES over what has been written since the one before get the rest below a page or two; LOCK_US
  * is how long one waits at a time for the other connection's lock. */
-enum { PASSES = 3, LOCK_US = 100, CARE_LOCK_TRIES = 50, LOOP_LOCK_TRIES = 50000 };
+enum { PASSES = 3, LOCK_US = 100, CARE_LOCK_TRIES = 50, WRITER_LOCK_TRIES = 50000 };
 /* At a quarter of the limit: writing goes on while the log is put away. */
 enum { MOST_PAGES = LIMIT_STORE_LOG_BYTES / 4096, LOG_PAGES = MOST_PAGES / 4 };
 /* A disk that does not keep up slows down who writes, from half of the limit on: hardly at first,
@@ -79,24 +79,22 @@ const struct store_statements store_care_statements = {sql, ARRAY_LEN(sql)};
 
 /* SQLite's own way to wait sleeps for whole milliseconds, which a lock of microseconds is not
  * worth. */
-static int on_busy(void *tries, int n) {
+static int store_care_on_busy(void *tries, int n) {
     if (n >= *(const int *)tries)
         return 0;
     (void)usleep(LOCK_US);
     return 1;
 }
 
-static int on_commit(void *ctx, sqlite3 *db, const char *name, int pages) {
+static int store_care_on_commit(void *ctx, sqlite3 *db, const char *name, int pages) {
     (void)db;
     (void)name;
     struct store *s = ctx;
-    if (pages < s->log_pages)
-        s->care_at_pages = LOG_PAGES; /* it began from the front again */
-    s->log_pages = pages;
+    atomic_store(&s->log_pages, pages);
     return SQLITE_OK;
 }
 
-static int on_care_commit(void *ctx, sqlite3 *db, const char *name, int pages) {
+static int store_care_on_care_commit(void *ctx, sqlite3 *db, const char *name, int pages) {
     (void)db;
     (void)name;
     struct store *s = ctx;
@@ -105,19 +103,22 @@ static int on_care_commit(void *ctx, sqlite3 *db, const char *name, int pages) {
 }
 
 void store_care_init(struct store *s) {
-    static const int loop_tries = LOOP_LOCK_TRIES;
+    static const int writer_tries = WRITER_LOCK_TRIES;
     static const int care_tries = CARE_LOCK_TRIES;
     s->care_at_pages = LOG_PAGES;
-    (void)sqlite3_busy_handler(s->db, on_busy, (void *)(uintptr_t)&loop_tries);
-    (void)sqlite3_busy_handler(s->care_db, on_busy, (void *)(uintptr_t)&care_tries);
-    (void)sqlite3_wal_hook(s->db, on_commit, s);
-    (void)sqlite3_wal_hook(s->care_db, on_care_commit, s);
+    (void)sqlite3_busy_handler(s->db, store_care_on_busy, (void *)(uintptr_t)&writer_tries);
+    (void)sqlite3_busy_handler(s->care_db, store_care_on_busy, (void *)(uintptr_t)&care_tries);
+    (void)sqlite3_wal_hook(s->db, store_care_on_commit, s);
+    (void)sqlite3_wal_hook(s->care_db, store_care_on_care_commit, s);
 }
 
 bool store_wants_care(struct store *s) {
-    if (s->log_pages < s->care_at_pages)
+    int pages = atomic_load(&s->log_pages);
+    if (pages < s->care_at_pages - LOG_PAGES)
+        s->care_at_pages = LOG_PAGES; /* it began from the front again */
+    if (pages < s->care_at_pages)
         return false;
-    s->care_at_pages = s->log_pages + LOG_PAGES; /* should this time be in vain */
+    s->care_at_pages = pages + LOG_PAGES; /* should this time be in vain */
     return true;
 }
 
@@ -143,7 +144,7 @@ void store_care_end(struct store *s) {
  * that lets others write never gets there while they do: each time it is done there is a little
  * more. So others are kept out for the last little; because that waits for the disk, only when the
  * log is long. */
-static void checkpoint(struct store *s) {
+static void store_care_checkpoint(struct store *s) {
     int pages = 0;
     int done = 0;
     atomic_store(&s->care_moves, true);
@@ -185,13 +186,13 @@ static int read_step(struct store *s, sqlite3_stmt *st, int64_t most, struct ste
 }
 
 static int find_aged(struct store *s, struct step *step, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_AGED);
+    sqlite3_stmt *st = store_read_statement(s, STORE_CARE, CARE_AGED);
     store_bind_int(st, 1, clock_wall_ms() - s->settings.keep_s * 1000);
     return read_step(s, st, STEP_RUNS, step, err);
 }
 
 int store_totals(struct store *s, struct store_totals *ret, struct err *err) {
-    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_TOTAL);
+    sqlite3_stmt *st = store_read_statement(s, STORE_CARE, CARE_TOTAL);
     int rc = sqlite3_step(st) == SQLITE_ROW ? 0 : store_error(s->care_db, err, "count runs");
     *ret = (struct store_totals){sqlite3_column_int64(st, 0), sqlite3_column_int64(st, 1)};
     (void)sqlite3_reset(st);
@@ -209,28 +210,30 @@ static int find_beyond(struct store *s, struct step *step, struct err *err) {
     if (rc < 0 || (runs <= 0 && bytes <= 0))
         return rc;
     char owner[ID_SIZE] = "";
-    sqlite3_stmt *st = store_ready(s, STORE_CARE, bytes > 0 ? CARE_MOST_BYTES : CARE_MOST_RUNS);
+    sqlite3_stmt *st =
+        store_read_statement(s, STORE_CARE, bytes > 0 ? CARE_MOST_BYTES : CARE_MOST_RUNS);
     if (sqlite3_step(st) == SQLITE_ROW)
         store_column_id(st, 0, owner);
     (void)sqlite3_reset(st);
-    st = store_ready(s, STORE_CARE, CARE_OLDEST);
+    st = store_read_statement(s, STORE_CARE, CARE_OLDEST);
     store_bind_str(st, 1, owner);
     return read_step(s, st, bytes > 0 ? STEP_RUNS : runs, step, err);
 }
 
 static int delete_step(struct store *s, const struct step *step, struct err *err) {
-    int rc = store_step(store_ready(s, STORE_CARE, CARE_BEGIN), "delete runs", NULL, err);
+    int rc = store_step(store_read_statement(s, STORE_CARE, CARE_BEGIN), "delete runs", NULL, err);
     if (rc < 0)
         return rc;
     for (size_t i = 0; rc == 0 && i < step->n; i++) {
-        sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_DELETE);
+        sqlite3_stmt *st = store_read_statement(s, STORE_CARE, CARE_DELETE);
         store_bind_str(st, 1, step->ids[i]);
         rc = store_step(st, "delete a run", NULL, err);
     }
     if (rc == 0)
-        rc = store_step(store_ready(s, STORE_CARE, CARE_COMMIT), "delete runs", NULL, err);
+        rc = store_step(store_read_statement(s, STORE_CARE, CARE_COMMIT), "delete runs", NULL, err);
     if (rc < 0)
-        (void)store_step(store_ready(s, STORE_CARE, CARE_ROLLBACK), "delete runs", NULL, NULL);
+        (void)store_step(store_read_statement(s, STORE_CARE, CARE_ROLLBACK), "delete runs", NULL,
+                         NULL);
     return rc;
 }
 
@@ -245,16 +248,16 @@ static int forget_runs(struct store *s, struct err *err) {
         if (rc < 0 || step.n == 0)
             return rc;
         if (s->care_log_pages >= LOG_PAGES)
-            checkpoint(s);
+            store_care_checkpoint(s);
         (void)usleep(GIVE_WAY_US);
     }
     return 0;
 }
 
 /* Has others give way meanwhile. One who does not is no fault: there is a next time. */
-static int write_now(struct store *s, int which, const char *what, struct err *err) {
+static int store_care_write_now(struct store *s, int which, const char *what, struct err *err) {
     atomic_store(&s->care_waits, true);
-    int rc = store_step(store_ready(s, STORE_CARE, which), what, NULL, err);
+    int rc = store_step(store_read_statement(s, STORE_CARE, which), what, NULL, err);
     bool busy = rc < 0 && sqlite3_errcode(s->care_db) == SQLITE_BUSY;
     atomic_store(&s->care_waits, false);
     return busy ? 0 : rc;
@@ -262,8 +265,8 @@ static int write_now(struct store *s, int which, const char *what, struct err *e
 
 /* So that a start after a crash need not look at all runs. */
 static int watch_runs(struct store *s, struct err *err) {
-    int rc = write_now(s, CARE_WATCH, "watch runs", err);
-    return rc < 0 ? rc : write_now(s, CARE_UNWATCH, "watch runs", err);
+    int rc = store_care_write_now(s, CARE_WATCH, "watch runs", err);
+    return rc < 0 ? rc : store_care_write_now(s, CARE_UNWATCH, "watch runs", err);
 }
 
 /* --- files of artifacts --- */
@@ -274,20 +277,20 @@ static int forget_blob(struct store *s, const char *hash, struct err *err) {
     int rc = 0;
     files_delete(s->files, hash);
     if (*s->settings.bucket_url) {
-        sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_DOOM_BLOB);
+        sqlite3_stmt *st = store_read_statement(s, STORE_CARE, CARE_DOOM_BLOB);
         store_bind_str(st, 1, hash);
         rc = store_step(st, "forget an artifact", &doomed, err);
     }
     if (rc < 0 || doomed > 0)
         return rc;
-    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_FORGET_BLOB);
+    sqlite3_stmt *st = store_read_statement(s, STORE_CARE, CARE_FORGET_BLOB);
     store_bind_str(st, 1, hash);
     return store_step(st, "forget an artifact", NULL, err);
 }
 
 static size_t read_unused(struct store *s, char hashes[STEP_RUNS][65]) {
     size_t n = 0;
-    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_UNUSED);
+    sqlite3_stmt *st = store_read_statement(s, STORE_CARE, CARE_UNUSED);
     store_bind_int(st, 1, *s->settings.bucket_url != 0);
     while (n < STEP_RUNS && sqlite3_step(st) == SQLITE_ROW)
         (void)snprintf(hashes[n++], 65, "%s", (const char *)sqlite3_column_text(st, 0));
@@ -295,9 +298,9 @@ static size_t read_unused(struct store *s, char hashes[STEP_RUNS][65]) {
     return n;
 }
 
-static bool is_known(void *ctx, const char *hash) {
+static bool store_care_is_known(void *ctx, const char *hash) {
     struct store *s = ctx;
-    sqlite3_stmt *st = store_ready(s, STORE_CARE, CARE_BLOB);
+    sqlite3_stmt *st = store_read_statement(s, STORE_CARE, CARE_BLOB);
     store_bind_str(st, 1, hash);
     bool known = sqlite3_step(st) != SQLITE_DONE; /* or it cannot be told */
     (void)sqlite3_reset(st);
@@ -312,18 +315,20 @@ static int care_for_files(struct store *s, struct err *err) {
     size_t n = read_unused(s, hashes);
     if (n == 0 && !sweeps)
         return 0;
-    int rc = write_now(s, CARE_BEGIN, "forget artifacts", err);
+    int rc = store_care_write_now(s, CARE_BEGIN, "forget artifacts", err);
     if (rc < 0 || sqlite3_get_autocommit(s->care_db))
         return rc;
     n = read_unused(s, hashes); /* now nobody changes it */
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = forget_blob(s, hashes[i], err);
     if (sweeps)
-        files_sweep(s->files, s->swept++, is_known, s);
+        files_sweep(s->files, s->swept++, store_care_is_known, s);
     if (rc == 0)
-        rc = store_step(store_ready(s, STORE_CARE, CARE_COMMIT), "forget artifacts", NULL, err);
+        rc = store_step(store_read_statement(s, STORE_CARE, CARE_COMMIT), "forget artifacts", NULL,
+                        err);
     if (rc < 0)
-        (void)store_step(store_ready(s, STORE_CARE, CARE_ROLLBACK), "forget artifacts", NULL, NULL);
+        (void)store_step(store_read_statement(s, STORE_CARE, CARE_ROLLBACK), "forget artifacts",
+                         NULL, NULL);
     return rc < 0 ? rc : n == STEP_RUNS;
 }
 
@@ -336,6 +341,6 @@ int store_care(struct store *s, struct err *err) {
         more = care_for_files(s, err);
         rc = MIN(more, 0);
     }
-    checkpoint(s);
+    store_care_checkpoint(s);
     return rc;
 }

@@ -12,8 +12,6 @@ struct caretaker {
     struct store *store;
     uv_timer_t timer;
     uv_check_t after_events;
-    uv_prepare_t before_sleep;
-    uv_timer_t untold;
     uv_work_t work;
     struct err err; /* of the last time */
     bool failed;
@@ -28,14 +26,14 @@ struct caretaker {
     struct disk_usage counts; /* of the other */
 };
 
-static void free_if_over(struct caretaker *c) {
+static void caretaker_free_if_over(struct caretaker *c) {
     if (c->handles > 0 || c->at_work)
         return;
     free(c->data_dir);
     free(c);
 }
 
-static void on_work(uv_work_t *w) {
+static void caretaker_on_work(uv_work_t *w) {
     struct caretaker *c = w->data;
     c->failed = store_care(c->store, &c->err) < 0;
     if (clock_mono_ms() < c->disk_at_ms || atomic_load(&c->over))
@@ -48,7 +46,7 @@ const struct disk_usage *caretaker_disk(const struct caretaker *c) {
     return &c->disk;
 }
 
-static void on_worked(uv_work_t *w, int status) {
+static void caretaker_on_worked(uv_work_t *w, int status) {
     (void)status;
     struct caretaker *c = w->data;
     c->at_work = false;
@@ -61,43 +59,23 @@ static void on_worked(uv_work_t *w, int status) {
         log_warn("store.log", "error",
                  "cay.db-wal grows, because another program reads cay.db without an end: stop it");
     c->told_stuck = stuck;
-    free_if_over(c);
+    caretaker_free_if_over(c);
 }
 
-static void begin(struct caretaker *c) {
+static void caretaker_begin(struct caretaker *c) {
     if (!c->at_work)
-        c->at_work = uv_queue_work(c->timer.loop, &c->work, on_work, on_worked) == 0;
+        c->at_work =
+            uv_queue_work(c->timer.loop, &c->work, caretaker_on_work, caretaker_on_worked) == 0;
 }
 
-static void on_timer(uv_timer_t *t) {
-    struct caretaker *c = t->data;
-    store_settle(c->store);
-    begin(c);
+static void caretaker_on_timer(uv_timer_t *t) {
+    caretaker_begin(t->data);
 }
 
-static void on_after_events(uv_check_t *h) {
+static void caretaker_on_after_events(uv_check_t *h) {
     struct caretaker *c = h->data;
     if (!c->at_work && store_wants_care(c->store))
-        begin(c);
-}
-
-/* --- what is untold --- */
-
-static void on_untold_due(uv_timer_t *t) {
-    struct caretaker *c = t->data;
-    struct err err;
-    if (store_untold_due_ms(c->store) == 0 &&
-        store_untold_write_due(c->store, clock_mono_ms(), &err) < 0 &&
-        err.code != ERR_FULL) /* which those hear who come now */
-        log_error("store.write", "error", err.message);
-}
-
-/* The timer is not stopped for what has been written before: there is more to come. */
-static void on_before_sleep(uv_prepare_t *h) {
-    struct caretaker *c = h->data;
-    int64_t due_ms = store_untold_due_ms(c->store);
-    if (due_ms >= 0 && !uv_is_active((uv_handle_t *)&c->untold))
-        (void)uv_timer_start(&c->untold, on_untold_due, (uint64_t)MAX(due_ms, 1), 0);
+        caretaker_begin(c);
 }
 
 struct caretaker *caretaker_create(uv_loop_t *loop, struct store *store, const char *data_dir) {
@@ -105,22 +83,18 @@ struct caretaker *caretaker_create(uv_loop_t *loop, struct store *store, const c
     c->store = store;
     c->data_dir = xstrdup(data_dir);
     c->work.data = c->timer.data = c->after_events.data = c;
-    c->before_sleep.data = c->untold.data = c;
     (void)uv_timer_init(loop, &c->timer);
-    (void)uv_timer_start(&c->timer, on_timer, CARE_MS, CARE_MS);
+    (void)uv_timer_start(&c->timer, caretaker_on_timer, CARE_MS, CARE_MS);
     (void)uv_check_init(loop, &c->after_events);
-    (void)uv_check_start(&c->after_events, on_after_events);
-    (void)uv_prepare_init(loop, &c->before_sleep);
-    (void)uv_prepare_start(&c->before_sleep, on_before_sleep);
-    (void)uv_timer_init(loop, &c->untold);
-    c->handles = 4;
+    (void)uv_check_start(&c->after_events, caretaker_on_after_events);
+    c->handles = 2;
     return c;
 }
 
-static void on_closed(uv_handle_t *h) {
+static void caretaker_on_closed(uv_handle_t *h) {
     struct caretaker *c = h->data;
     c->handles--;
-    free_if_over(c);
+    caretaker_free_if_over(c);
 }
 
 void caretaker_close(struct caretaker *c) {
@@ -128,8 +102,6 @@ void caretaker_close(struct caretaker *c) {
         return;
     store_care_end(c->store);
     atomic_store(&c->over, true);
-    uv_close((uv_handle_t *)&c->timer, on_closed);
-    uv_close((uv_handle_t *)&c->after_events, on_closed);
-    uv_close((uv_handle_t *)&c->before_sleep, on_closed);
-    uv_close((uv_handle_t *)&c->untold, on_closed);
+    uv_close((uv_handle_t *)&c->timer, caretaker_on_closed);
+    uv_close((uv_handle_t *)&c->after_events, caretaker_on_closed);
 }

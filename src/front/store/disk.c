@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 200000, DEPTH_MAX = 24, BLOCK = 512 };
+enum { FILES_MAX = 200000, DEPTH_MAX = 24, BLOCK = 512, FULL_BYTES = 1 << 20, FULL_INODES = 8 };
 
 static const struct {
     const char *name;
@@ -42,7 +42,7 @@ struct count {
     int files;
 };
 
-static bool is_over(const struct count *c) {
+static bool disk_is_over(const struct count *c) {
     return c->files >= FILES_MAX || (c->over && atomic_load(c->over));
 }
 
@@ -54,7 +54,7 @@ static void count_folder(struct count *c, int fd, enum disk_part part, int depth
         (void)close(fd);
         return;
     }
-    while (!is_over(c) && (e = readdir(d))) {
+    while (!disk_is_over(c) && (e = readdir(d))) {
         struct stat st;
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -71,6 +71,15 @@ static void count_folder(struct count *c, int fd, enum disk_part part, int depth
     (void)closedir(d);
 }
 
+bool disk_is_full(const char *data_dir) {
+    struct statvfs fs;
+    if (statvfs(data_dir, &fs) != 0)
+        return false;
+    /* A file system that has no number of inodes says 0. */
+    return (uint64_t)fs.f_bavail * fs.f_frsize < FULL_BYTES ||
+           (fs.f_files > 0 && fs.f_favail < FULL_INODES);
+}
+
 void disk_measure(const char *data_dir, const atomic_bool *over, struct disk_usage *ret) {
     struct count c = {.usage = ret, .over = over};
     struct statvfs fs;
@@ -81,6 +90,6 @@ void disk_measure(const char *data_dir, const atomic_bool *over, struct disk_usa
     if (fstatvfs(fd, &fs) == 0)
         ret->free_bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
     count_folder(&c, fd, DISK_PARTS, 0);
-    ret->is_whole = !is_over(&c);
+    ret->is_whole = !disk_is_over(&c);
     ret->is_known = true;
 }

@@ -28,6 +28,8 @@ struct disk_usage {
     bool is_known;
 };
 
+/* Whether there is so little room that writes are likely to fail; one system call. */
+bool disk_is_full(const char *data_dir);
 /* over may be NULL; set from another thread it ends the count. What cannot be read is not counted.
  */
 void disk_measure(const char *data_dir, const atomic_bool *over, struct disk_usage *ret);

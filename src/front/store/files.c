@@ -32,34 +32,36 @@ int files_open_folder(const char *database, bool make, struct err *err) {
 }
 
 /* "ab/abcdef..." */
-static void place(const char *hash, char out[HASH_LEN + 4]) {
+static void store_files_place(const char *hash, char out[HASH_LEN + 4]) {
     (void)snprintf(out, HASH_LEN + 4, "%.2s/%.64s", hash, hash);
 }
 
 int files_rename(int folder, const char *from, const char *hash, struct err *err) {
     char to[HASH_LEN + 4];
     char part[3] = {hash[0], hash[1], 0};
-    place(hash, to);
+    store_files_place(hash, to);
     if (mkdirat(folder, part, 0700) < 0 && errno != EEXIST)
         return files_error(err, "make a folder for an artifact");
-    if (renameat(folder, from, folder, to) < 0)
-        return files_error(err, "name an artifact");
-    return 0;
+    if (renameat(folder, from, folder, to) == 0)
+        return 0;
+    struct stat st;
+    bool renamed = errno == ENOENT && fstatat(folder, to, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    return renamed ? 0 : files_error(err, "name an artifact"); /* by a transaction that failed */
 }
 
 int files_open(int folder, const char *hash) {
     char path[HASH_LEN + 4];
-    place(hash, path);
+    store_files_place(hash, path);
     return openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
 void files_delete(int folder, const char *hash) {
     char path[HASH_LEN + 4];
-    place(hash, path);
+    store_files_place(hash, path);
     (void)unlinkat(folder, path, 0);
 }
 
-static DIR *open_dir(int folder, const char *name) {
+static DIR *store_files_open_dir(int folder, const char *name) {
     int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d && fd >= 0)
@@ -69,7 +71,7 @@ static DIR *open_dir(int folder, const char *name) {
 
 void files_sweep_new(int folder) {
     static const char mark[] = FILES_NEW "_";
-    DIR *d = open_dir(folder, ".");
+    DIR *d = store_files_open_dir(folder, ".");
     const struct dirent *e;
     while (d && (e = readdir(d)))
         if (strncmp(e->d_name, mark, strlen(mark)) == 0)
@@ -82,7 +84,7 @@ void files_sweep(int folder, unsigned part, bool (*is_known)(void *ctx, const ch
                  void *ctx) {
     char name[3];
     (void)snprintf(name, sizeof(name), "%02x", part & 0xff);
-    DIR *d = open_dir(folder, name);
+    DIR *d = store_files_open_dir(folder, name);
     const struct dirent *e;
     while (d && (e = readdir(d)))
         if (strlen(e->d_name) == HASH_LEN && !is_known(ctx, e->d_name))

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "front/store/artifacts.h"
 #include "front/store/files.h"
 #include "front/store/internal.h"
@@ -58,6 +59,7 @@ struct move {
     int64_t bytes;
     int status;
     struct buf answer;
+    struct store_wait wait; /* until something about it is noted */
 };
 
 struct mirror {
@@ -77,37 +79,80 @@ struct mirror {
     int holds;      /* the timer and the pool */
 };
 
-static void look(struct mirror *b);
+static void mirror_look(struct mirror *b);
 
 /* --- the store --- */
 
-static sqlite3_stmt *ready(const struct mirror *b, int which, const char *hash) {
-    sqlite3_stmt *st = store_ready(b->opt.store, STORE_MIRROR, which);
+static sqlite3_stmt *mirror_ready(const struct mirror *b, int which, const char *hash) {
+    sqlite3_stmt *st = store_read_statement(b->opt.store, STORE_MIRROR, which);
     if (hash)
         store_bind_str(st, 1, hash);
     return st;
 }
 
-static void write_row(const struct mirror *b, int which, const char *hash, int64_t *ret_changes) {
-    struct err err;
-    if (store_step(ready(b, which, hash), "note an upload", ret_changes, &err) < 0)
-        log_warn("bucket.note", "error", err.message); /* it is done once more */
+/* What is noted about a blob. */
+enum blob_note { BLOB_SENDING, BLOB_SENT, BLOB_NOT_SENT, BLOB_REMOVED, BLOB_NONE_SENT };
+
+struct blob_op {
+    struct store_op op;
+    enum blob_note note;
+    char hash[ARTIFACT_HASH_SIZE];
+};
+
+static int blob_write(struct store *s, int which, const struct blob_op *o, int64_t stored,
+                      int64_t *ret_changes, struct err *err) {
+    sqlite3_stmt *st = store_write_statement(s, STORE_MIRROR, which);
+    if (*o->hash)
+        store_bind_str(st, 1, o->hash);
+    if (which == MIRROR_MARK)
+        store_bind_int(st, 2, stored);
+    return store_step(st, "note an upload", ret_changes, err);
 }
 
-static int64_t mark(const struct mirror *b, const char *hash, int64_t stored) {
-    struct err err;
+static int blob_run(struct store *s, const struct store_op *op, struct err *err) {
+    const struct blob_op *o = (const struct blob_op *)op;
     int64_t changes = 0;
-    sqlite3_stmt *st = ready(b, MIRROR_MARK, hash);
-    store_bind_int(st, 2, stored);
-    if (store_step(st, "note an upload", &changes, &err) < 0) {
-        log_warn("bucket.note", "error", err.message);
-        return -1;
+    int rc;
+    switch (o->note) {
+    case BLOB_SENDING:
+        return blob_write(s, MIRROR_MARK, o, STORED_SENDING, &changes, err);
+    case BLOB_SENT: /* what nobody has any more when it has come there is to go again */
+        rc = blob_write(s, MIRROR_MARK, o, STORED_THERE, &changes, err);
+        return rc == 0 && changes == 0 ? blob_write(s, MIRROR_DOOM, o, 0, &changes, err) : rc;
+    case BLOB_REMOVED: /* if nobody has it again, who takes care forgets it */
+        rc = blob_write(s, MIRROR_DROP, o, 0, &changes, err);
+        return rc == 0 && changes == 0 ? blob_write(s, MIRROR_MARK, o, STORED_NOT, &changes, err)
+                                       : rc;
+    case BLOB_NOT_SENT:
+        return blob_write(s, MIRROR_MARK, o, STORED_NOT, &changes, err);
+    case BLOB_NONE_SENT:
+        return blob_write(s, MIRROR_RESET, o, 0, &changes, err);
     }
-    return changes;
+    return 0;
 }
 
-static bool find_in(const struct mirror *b, const char *after, int64_t stored, struct move *m) {
-    sqlite3_stmt *st = ready(b, MIRROR_NEXT, after);
+static void blob_free(struct store_op *op) {
+    free(op);
+}
+
+static const struct store_op_type blob_begin_type = {
+    .name = "an upload", .begins = true, .run = blob_run, .free = blob_free};
+static const struct store_op_type blob_end_type = {
+    .name = "the end of an upload", .run = blob_run, .free = blob_free};
+
+static int blob_note(const struct mirror *b, const char *hash, enum blob_note note,
+                     struct err *err) {
+    struct blob_op *o = xcalloc(1, sizeof(*o));
+    o->op.type = note == BLOB_SENDING ? &blob_begin_type : &blob_end_type;
+    o->op.bytes = sizeof(*o);
+    o->note = note;
+    (void)snprintf(o->hash, sizeof(o->hash), "%s", hash);
+    return store_submit(b->opt.store, &o->op, err);
+}
+
+static bool mirror_find_in(const struct mirror *b, const char *after, int64_t stored,
+                           struct move *m) {
+    sqlite3_stmt *st = mirror_ready(b, MIRROR_NEXT, after);
     store_bind_int(st, 2, stored);
     bool found = sqlite3_step(st) == SQLITE_ROW;
     if (found) {
@@ -119,18 +164,40 @@ static bool find_in(const struct mirror *b, const char *after, int64_t stored, s
     return found;
 }
 
-/* In turns, so that one that cannot be sent does not stand in the way of the others. */
-static bool find_next(const struct mirror *b, struct move *m) {
-    static const int64_t states[] = {STORED_DOOMED, STORED_NOT};
-    for (size_t i = 0; i < ARRAY_LEN(states); i++)
-        if (find_in(b, b->last, states[i], m) || find_in(b, "", states[i], m))
+static bool is_moving(const struct mirror *b, const struct move *m) {
+    for (size_t i = 0; i < MOVES_MAX; i++)
+        if (&b->moves[i] != m && strcmp(b->moves[i].hash, m->hash) == 0)
             return true;
     return false;
+}
+
+/* One that is said to be on its way, and is not: how that ended could not be noted. Whether it is
+ * there is not known, so it is sent once more. */
+static bool find_unnoted(const struct mirror *b, struct move *m) {
+    bool found = mirror_find_in(b, "", STORED_SENDING, m);
+    while (found && is_moving(b, m)) {
+        char after[ARTIFACT_HASH_SIZE];
+        memcpy(after, m->hash, sizeof(after));
+        found = mirror_find_in(b, after, STORED_SENDING, m);
+    }
+    if (!found)
+        m->hash[0] = 0;
+    return found;
+}
+
+/* In turns, so that one that cannot be sent does not stand in the way of the others. */
+static bool mirror_find_next(const struct mirror *b, struct move *m) {
+    static const int64_t states[] = {STORED_DOOMED, STORED_NOT};
+    for (size_t i = 0; i < ARRAY_LEN(states); i++)
+        if (mirror_find_in(b, b->last, states[i], m) || mirror_find_in(b, "", states[i], m))
+            return true;
+    return find_unnoted(b, m);
 }
 
 /* --- the end of one --- */
 
 static void free_move(struct move *m) {
+    store_wait_cancel(&m->wait);
     fd_close(&m->fd);
     buf_finish(&m->answer);
     m->hash[0] = 0;
@@ -140,7 +207,7 @@ static void free_move(struct move *m) {
 static void read_code(const struct move *m, char *out, size_t size) {
     const char *at = m->answer.data ? strstr(m->answer.data, "<Code>") : NULL;
     size_t n = at ? strspn(at + 6, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.") : 0;
-    (void)snprintf(out, size, "%.*s", (int)MIN(n, (size_t)60), at ? at + 6 : "");
+    (void)text_print(out, size, "%.*s", (int)MIN(n, (size_t)60), at ? at + 6 : "");
 }
 
 static const char *advice_of(int status) {
@@ -150,15 +217,15 @@ static const char *advice_of(int status) {
                            : "";
 }
 
-static void failed(struct mirror *b, const struct move *m, const struct err *err) {
+static void mirror_failed(struct mirror *b, const struct move *m, const struct err *err) {
     char text[sizeof(b->stats.error)];
     char code[64];
     if (err) {
-        (void)snprintf(text, sizeof(text), "%.190s", err->message);
+        (void)text_print(text, sizeof(text), "%s", err->message);
     } else {
         read_code(m, code, sizeof(code));
-        (void)snprintf(text, sizeof(text), "it answers with %d %s%s", m->status, code,
-                       advice_of(m->status));
+        (void)text_print(text, sizeof(text), "it answers with %d %s%s", m->status, code,
+                         advice_of(m->status));
     }
     if (strcmp(text, b->stats.error) != 0) /* once, not every second */
         log_warn("bucket.failed", "url", b->url, "error", text);
@@ -168,58 +235,62 @@ static void failed(struct mirror *b, const struct move *m, const struct err *err
     b->not_before_ms = clock_mono_ms() + b->retry_ms;
 }
 
-/* What nobody has any more when it has come there is to go again. */
-static void sent(struct mirror *b, const struct move *m) {
-    b->stats.sent++;
-    if (mark(b, m->hash, STORED_THERE) == 0)
-        write_row(b, MIRROR_DOOM, m->hash, NULL);
+static void mirror_on_noted(void *ctx) {
+    struct move *m = ctx;
+    struct mirror *b = m->bucket;
+    free_move(m);
+    mirror_look(b);
 }
 
-static void removed(struct mirror *b, const struct move *m) {
-    int64_t again = 0;
-    b->stats.removed++;
-    write_row(b, MIRROR_DROP, m->hash, &again);
-    if (again == 0)
-        (void)mark(b, m->hash, STORED_NOT); /* who takes care forgets it */
+/* It counts as on its way until that is noted: else it would be found again. */
+static void note_end(struct move *m, enum blob_note note) {
+    struct err err;
+    if (blob_note(m->bucket, m->hash, note, &err) < 0)
+        log_warn("bucket.note", "error", err.message); /* it is done once more */
+    store_after(m->bucket->opt.store, &m->wait, mirror_on_noted, m);
 }
 
-static void on_end(void *ctx, const struct err *err) {
+static void mirror_on_end(void *ctx, const struct err *err) {
     struct move *m = ctx;
     struct mirror *b = m->bucket;
     bool done = !err && (m->status / 100 == 2 || (m->removes && m->status == 404));
-    if (done) {
-        (m->removes ? removed : sent)(b, m);
-        if (*b->stats.error)
-            log_info("bucket.works", "url", b->url);
-        b->stats.error[0] = 0;
-        b->retry_ms = 0;
-    } else {
-        failed(b, m, err);
-        if (!m->removes)
-            (void)mark(b, m->hash, STORED_NOT);
+    if (!done) {
+        mirror_failed(b, m, err);
+        if (m->removes)
+            mirror_on_noted(m);
+        else
+            note_end(m, BLOB_NOT_SENT);
+        return;
     }
-    free_move(m);
-    look(b);
+    if (m->removes)
+        b->stats.removed++;
+    else
+        b->stats.sent++;
+    if (*b->stats.error)
+        log_info("bucket.works", "url", b->url);
+    b->stats.error[0] = 0;
+    b->retry_ms = 0;
+    note_end(m, m->removes ? BLOB_REMOVED : BLOB_SENT);
 }
 
 /* --- on its way --- */
 
-static void on_head(void *ctx, struct fetch *f, int status) {
+static void mirror_on_head(void *ctx, struct fetch *f, int status) {
     (void)f;
     ((struct move *)ctx)->status = status;
 }
 
-static void on_data(void *ctx, const char *data, size_t len) {
+static void mirror_on_data(void *ctx, const char *data, size_t len) {
     struct move *m = ctx;
     (void)buf_add(&m->answer, data, MIN(len, ANSWER_BYTES - 1 - m->answer.len));
 }
 
-static ssize_t on_body(void *ctx, char *out, size_t size) {
+static ssize_t mirror_on_body(void *ctx, char *out, size_t size) {
     const struct move *m = ctx;
     return read(m->fd, out, size);
 }
 
-static int start(struct mirror *b, struct move *m, struct err *err) {
+static int mirror_start(struct mirror *b, struct move *m, struct err *err) {
     const struct fetch_header headers[] = {
         {.name = "x-amz-content-sha256", .value = m->removes ? EMPTY_HASH : m->hash},
         {.name = "Content-Type", .value = "application/octet-stream"},
@@ -237,62 +308,71 @@ static int start(struct mirror *b, struct move *m, struct err *err) {
                                                .nheaders = m->removes ? 1 : 2,
                                                .body = empty && !m->removes ? "" : NULL,
                                                .body_len = (size_t)(empty ? 0 : m->bytes),
-                                               .on_body = empty ? NULL : on_body,
+                                               .on_body = empty ? NULL : mirror_on_body,
                                                .idle_timeout_ms = IDLE_MS,
                                                .max_body_bytes = 1 << 20,
-                                               .on_head = on_head,
-                                               .on_data = on_data,
-                                               .on_end = on_end,
+                                               .on_head = mirror_on_head,
+                                               .on_data = mirror_on_data,
+                                               .on_end = mirror_on_end,
                                                .ctx = m},
                        &f, err);
 }
 
-static int begin(struct mirror *b, struct move *m, struct err *err) {
-    m->status = 0;
-    m->fd = -1;
-    buf_init(&m->answer, ANSWER_BYTES);
-    if (!m->removes && mark(b, m->hash, STORED_SENDING) < 0)
-        return err_set(err, ERR_IO, "the store cannot be written");
+static int open_and_start(struct move *m, struct err *err) {
+    struct mirror *b = m->bucket;
     if (!m->removes)
         m->fd = files_open(b->opt.store->files, m->hash);
     if (!m->removes && m->fd < 0)
         return err_sys(err, "open the artifact %s", m->hash);
-    return start(b, m, err);
+    return mirror_start(b, m, err);
 }
 
-static bool is_moving(const struct mirror *b, const struct move *m) {
-    for (size_t i = 0; i < MOVES_MAX; i++)
-        if (&b->moves[i] != m && strcmp(b->moves[i].hash, m->hash) == 0)
-            return true;
-    return false;
+static void mirror_on_sending_noted(void *ctx) {
+    struct move *m = ctx;
+    struct err err;
+    if (open_and_start(m, &err) == 0)
+        return;
+    mirror_failed(m->bucket, m, &err);
+    note_end(m, BLOB_NOT_SENT);
+}
+
+/* That it is being sent is noted before the first byte goes. */
+static int mirror_begin(struct mirror *b, struct move *m, struct err *err) {
+    m->status = 0;
+    m->fd = -1;
+    buf_init(&m->answer, ANSWER_BYTES);
+    if (m->removes)
+        return open_and_start(m, err);
+    int rc = blob_note(b, m->hash, BLOB_SENDING, err);
+    if (rc == 0)
+        store_after(b->opt.store, &m->wait, mirror_on_sending_noted, m);
+    return rc;
 }
 
 /* Fills the places that are free. */
-static void look(struct mirror *b) {
+static void mirror_look(struct mirror *b) {
     for (size_t i = 0; i < MOVES_MAX; i++) {
         struct move *m = &b->moves[i];
         struct err err;
         if (*m->hash)
             continue;
-        if (clock_mono_ms() < b->not_before_ms || !find_next(b, m))
+        if (clock_mono_ms() < b->not_before_ms || !mirror_find_next(b, m))
             return;
-        if (is_moving(b, m)) { /* it is being removed */
+        if (is_moving(b, m)) { /* it is being removed, or that it is sent is not noted yet */
             m->hash[0] = 0;
             return;
         }
         memcpy(b->last, m->hash, sizeof(b->last));
         m->bucket = b;
-        if (begin(b, m, &err) == 0)
+        if (mirror_begin(b, m, &err) == 0)
             continue;
-        failed(b, m, &err);
-        if (!m->removes)
-            (void)mark(b, m->hash, STORED_NOT);
+        mirror_failed(b, m, &err);
         free_move(m);
     }
 }
 
-static void on_timer(uv_timer_t *t) {
-    look(t->data);
+static void mirror_on_timer(uv_timer_t *t) {
+    mirror_look(t->data);
 }
 
 /* --- and back --- */
@@ -300,7 +380,7 @@ static void on_timer(uv_timer_t *t) {
 bool mirror_has(const struct mirror *b, const char *hash) {
     if (!b)
         return false;
-    sqlite3_stmt *st = ready(b, MIRROR_HAS, hash);
+    sqlite3_stmt *st = mirror_ready(b, MIRROR_HAS, hash);
     bool has = sqlite3_step(st) == SQLITE_ROW;
     (void)sqlite3_reset(st);
     return has;
@@ -344,7 +424,7 @@ static int end_recall(struct mirror_recall *r, const struct err *failure, struct
     return artifact_restore_commit(steal_ptr(&r->writer), r->hash, err);
 }
 
-static void on_recalled(void *ctx, const struct err *failure) {
+static void mirror_on_recalled(void *ctx, const struct err *failure) {
     struct mirror_recall *r = ctx;
     void (*on_back)(void *, const struct err *) = r->on_back;
     void *to = r->ctx;
@@ -359,12 +439,12 @@ static void on_recalled(void *ctx, const struct err *failure) {
     on_back(to, err.code ? &err : NULL);
 }
 
-static void on_recall_head(void *ctx, struct fetch *f, int status) {
+static void mirror_on_recall_head(void *ctx, struct fetch *f, int status) {
     (void)f;
     ((struct mirror_recall *)ctx)->status = status;
 }
 
-static void on_recall_data(void *ctx, const char *data, size_t len) {
+static void mirror_on_recall_data(void *ctx, const char *data, size_t len) {
     struct mirror_recall *r = ctx;
     if (r->status == 200 && !r->err.code)
         (void)artifact_write(r->writer, data, len, &r->err);
@@ -393,9 +473,9 @@ int mirror_recall(struct mirror *b, const char *hash, int64_t bytes,
                                                  .nheaders = 1,
                                                  .idle_timeout_ms = IDLE_MS,
                                                  .max_body_bytes = (size_t)bytes + ANSWER_BYTES,
-                                                 .on_head = on_recall_head,
-                                                 .on_data = on_recall_data,
-                                                 .on_end = on_recalled,
+                                                 .on_head = mirror_on_recall_head,
+                                                 .on_data = mirror_on_recall_data,
+                                                 .on_end = mirror_on_recalled,
                                                  .ctx = r},
                          &r->fetch, err);
     if (rc < 0)
@@ -409,13 +489,13 @@ int mirror_recall(struct mirror *b, const char *hash, int64_t bytes,
 
 struct mirror_stats mirror_stats(const struct mirror *b) {
     struct mirror_stats s = b->stats;
-    sqlite3_stmt *st = ready(b, MIRROR_WAIT, NULL);
+    sqlite3_stmt *st = mirror_ready(b, MIRROR_WAIT, NULL);
     s.waiting = sqlite3_step(st) == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
     (void)sqlite3_reset(st);
     return s;
 }
 
-static void release(struct mirror *b) {
+static void mirror_release(struct mirror *b) {
     if (--b->holds > 0)
         return;
     for (size_t i = 0; i < MOVES_MAX; i++)
@@ -453,24 +533,27 @@ struct mirror *mirror_create(const struct mirror_options *options) {
         b->holds++;
     (void)uv_timer_init(options->loop, &b->timer);
     b->timer.data = b;
-    write_row(b, MIRROR_RESET, NULL, NULL);
+    if (blob_note(b, "", BLOB_NONE_SENT, &err) < 0)
+        log_warn("bucket.note", "error", err.message);
     if (b->pool)
-        (void)uv_timer_start(&b->timer, on_timer, 0, LOOK_MS);
+        (void)uv_timer_start(&b->timer, mirror_on_timer, 0, LOOK_MS);
     return b;
 }
 
-static void on_timer_closed(uv_handle_t *h) {
-    release(h->data);
+static void mirror_on_timer_closed(uv_handle_t *h) {
+    mirror_release(h->data);
 }
 
-static void on_pool_closed(void *ctx) {
-    release(ctx);
+static void mirror_on_pool_closed(void *ctx) {
+    mirror_release(ctx);
 }
 
 void mirror_close(struct mirror *b) {
     if (!b)
         return;
+    for (size_t i = 0; i < MOVES_MAX; i++)
+        store_wait_cancel(&b->moves[i].wait);
     if (b->pool)
-        fetch_pool_close(b->pool, on_pool_closed, b);
-    uv_close((uv_handle_t *)&b->timer, on_timer_closed);
+        fetch_pool_close(b->pool, mirror_on_pool_closed, b);
+    uv_close((uv_handle_t *)&b->timer, mirror_on_timer_closed);
 }

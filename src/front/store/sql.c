@@ -1,22 +1,55 @@
 #include "front/store/sql.h"
 
+#include "base/cleanup.h"
 #include "base/mem.h"
 
 #include <errno.h>
 #include <sqlite3.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-int store_error(sqlite3 *db, struct err *err, const char *what) {
+bool store_is_full(sqlite3 *db) {
     int sys = errno; /* sqlite3_system_errno() is not set by a commit that fails */
     int code = sqlite3_extended_errcode(db) & 0xff;
-    if (code != SQLITE_IOERR)
+    if (code != SQLITE_IOERR && code != SQLITE_CANTOPEN)
         sys = 0;
-    if (code == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT || sys == EFBIG)
+    return code == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT || sys == EFBIG;
+}
+
+int store_error(sqlite3 *db, struct err *err, const char *what) {
+    if (store_is_full(db))
         return err_set(err, ERR_FULL,
                        "store: %s: the disk is full: make room where --data-dir lies, or keep less "
-                       "(\"store\" in cay.json); the server then goes on by itself",
+                       "(\"store\" in cay.json)",
+                       what);
+    if ((sqlite3_extended_errcode(db) & 0xff) == SQLITE_BUSY)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "store: %s: another program has the database locked: try again in some "
+                       "seconds",
                        what);
     return err_set(err, ERR_IO, "store: %s: %s", what, sqlite3_errmsg(db));
+}
+
+int store_check_emptied(const char *path, const char *beside, const char *lost, struct err *err) {
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    _cleanup_(free) char *other =
+        xasprintf("%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, beside);
+    if (stat(path, &st) < 0 || st.st_size > 0 || stat(other, &st) < 0 || st.st_size == 0)
+        return 0;
+    return err_set(
+        err, ERR_IO,
+        "%s is empty, though this data folder has been in use: %s are gone; put a backup "
+        "in its place, or delete the file to start without them",
+        path, lost);
+}
+
+void store_remove_empty(const char *path) {
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0)
+        (void)unlink(path);
 }
 
 int store_exec(sqlite3 *db, const char *sql, struct err *err, const char *what) {

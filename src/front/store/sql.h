@@ -9,8 +9,16 @@
 struct sqlite3;
 struct sqlite3_stmt;
 
+/* Right after a call that failed: whether it was for want of room on the disk. */
+bool store_is_full(struct sqlite3 *db);
 /* The connection's last failure. */
 int store_error(struct sqlite3 *db, struct err *err, const char *what);
+/* Fails if the file has no bytes while the one beside it has some: SQLite would begin a new
+ * database there without a word. A file that is not there is a new one. */
+int store_check_emptied(const char *path, const char *beside, const char *lost, struct err *err);
+/* A database that could not be set up leaves no file without bytes, which would be taken for that.
+ */
+void store_remove_empty(const char *path);
 /* Runs statements that return no rows. */
 int store_exec(struct sqlite3 *db, const char *sql, struct err *err, const char *what);
 /* PRAGMA user_version; negative if it cannot be read. */

@@ -3,7 +3,6 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "front/store/files.h"
-#include "front/store/wal.h"
 
 #include <errno.h>
 #include <sqlite3.h>
@@ -185,49 +184,70 @@ const struct store_statements *const store_statements[STORE_SUBJECTS] = {
     [STORE_RUNS] = &store_run_statements,        [STORE_RECORDS] = &store_record_statements,
     [STORE_NETWORK] = &store_network_statements, [STORE_ARTIFACTS] = &store_artifact_statements,
     [STORE_CARE] = &store_care_statements,       [STORE_MIRROR] = &store_mirror_statements,
-    [STORE_UNTOLD] = &store_untold_statements,
 };
 
-static int prepare(struct store *s, int subject, struct err *err) {
+static int prepare_on(sqlite3 *db, int subject, sqlite3_stmt ***ret, struct err *err) {
     const struct store_statements *all = store_statements[subject];
-    sqlite3 *db = subject == STORE_CARE ? s->care_db : s->db;
-    s->statements[subject] = xcalloc(all->n, sizeof(sqlite3_stmt *));
+    *ret = xcalloc(all->n, sizeof(sqlite3_stmt *));
     for (size_t i = 0; i < all->n; i++)
-        if (sqlite3_prepare_v3(db, all->sql[i], -1, SQLITE_PREPARE_PERSISTENT,
-                               &s->statements[subject][i], NULL) != SQLITE_OK)
+        if (sqlite3_prepare_v3(db, all->sql[i], -1, SQLITE_PREPARE_PERSISTENT, &(*ret)[i], NULL) !=
+            SQLITE_OK)
             return store_error(db, err, all->sql[i]);
     return 0;
+}
+
+/* Most statements are used on one connection only, but a list of which would have to be kept. */
+static int store_prepare(struct store *s, int subject, struct err *err) {
+    bool care = subject == STORE_CARE;
+    int rc = prepare_on(care ? s->care_db : s->read_db, subject, &s->read_statements[subject], err);
+    if (rc == 0 && !care)
+        rc = prepare_on(s->db, subject, &s->write_statements[subject], err);
+    return rc;
+}
+
+static void store_finalize(sqlite3_stmt **statements, int subject) {
+    for (size_t k = 0; statements && k < store_statements[subject]->n; k++)
+        (void)sqlite3_finalize(statements[k]);
+    free(statements);
+}
+
+static int store_connect(const char *path, sqlite3 **ret_db, struct err *err) {
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
+    if (sqlite3_open_v2(path, ret_db, flags, NULL) != SQLITE_OK ||
+        sqlite3_busy_timeout(*ret_db, 5000) != SQLITE_OK)
+        return store_error(*ret_db, err, "open the database");
+    return store_exec(*ret_db, "PRAGMA synchronous = NORMAL", err, "open the database");
 }
 
 int store_open(const char *path, struct store **ret_store, struct err *err) {
     struct store *s = xcalloc(1, sizeof(*s));
     s->settings = store_settings_default();
-    s->untold_last = &s->untold;
-    s->ends_fd = -1;
     s->path = xstrdup(path);
     s->files = files_open_folder(path, false, NULL);
-    int rc = 0;
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
-    if (rc == 0 && (sqlite3_open_v2(path, &s->db, flags, store_wal_vfs()) != SQLITE_OK ||
-                    sqlite3_busy_timeout(s->db, 5000) != SQLITE_OK))
-        rc = store_error(s->db, err, "open the database");
+    int rc = store_check_emptied(path, "ledger.db", "the records of runs and sandboxes", err);
+    if (rc == 0)
+        rc = store_connect(path, &s->db, err);
     if (rc == 0)
         rc = store_exec(s->db,
-                        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-                        "PRAGMA wal_autocheckpoint = 0; PRAGMA foreign_keys = ON;"
-                        "PRAGMA journal_size_limit = 33554432; PRAGMA trusted_schema = OFF;",
+                        "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;"
+                        "PRAGMA foreign_keys = ON; PRAGMA journal_size_limit = 33554432;"
+                        "PRAGMA trusted_schema = OFF;",
                         err, "set up the database");
     if (rc == 0)
         rc = store_migrate(s->db, store_migrations, store_migration_count, NULL, NULL, err);
-    if (rc == 0 &&
-        (sqlite3_open_v2(path, &s->care_db, flags, store_wal_vfs()) != SQLITE_OK ||
-         sqlite3_exec(s->care_db, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL) != SQLITE_OK))
-        rc = store_error(s->care_db, err, "open the database");
+    if (rc == 0)
+        rc = store_connect(path, &s->read_db, err);
+    if (rc == 0)
+        rc = store_exec(s->read_db, "PRAGMA query_only = ON", err, "open the database");
+    if (rc == 0)
+        rc = store_connect(path, &s->care_db, err);
     for (int i = 0; rc == 0 && i < STORE_SUBJECTS; i++)
-        rc = prepare(s, i, err);
+        rc = store_prepare(s, i, err);
     if (rc == 0)
         store_care_init(s);
     if (rc < 0) {
+        if (s->db)
+            store_remove_empty(path);
         store_close(s);
         return rc;
     }
@@ -240,43 +260,33 @@ void store_configure(struct store *s, const struct store_settings *settings) {
 }
 
 void store_close(struct store *s) {
-    struct err ignored;
     if (!s)
         return;
-    (void)store_untold_write(s, &ignored);
-    store_untold_drop(s);
+    store_stop_writer(s);
     for (int i = 0; i < STORE_SUBJECTS; i++) {
-        for (size_t k = 0; s->statements[i] && k < store_statements[i]->n; k++)
-            (void)sqlite3_finalize(s->statements[i][k]);
-        free(s->statements[i]);
+        store_finalize(s->read_statements[i], i);
+        store_finalize(s->write_statements[i], i);
     }
-    store_late_drop(s);
     int files = atomic_load(&s->files);
     fd_close(&files);
-    fd_close(&s->ends_fd);
     free(s->path);
     (void)sqlite3_close(s->care_db);
+    (void)sqlite3_close(s->read_db);
     (void)sqlite3_close(s->db);
     free(s);
 }
 
-sqlite3_stmt *store_ready(struct store *s, enum store_subject subject, int which) {
-    struct err ignored;
-    if (subject == STORE_CARE)
-        return store_next(s, subject, which);
-    (void)store_untold_write(s, &ignored); /* what cannot be is not there for anybody */
-    return store_apart(s, subject, which);
-}
-
-sqlite3_stmt *store_apart(struct store *s, enum store_subject subject, int which) {
-    store_care_give_way(s);
-    return store_next(s, subject, which);
-}
-
-sqlite3_stmt *store_next(const struct store *s, enum store_subject subject, int which) {
-    sqlite3_stmt *st = s->statements[subject][which];
+static sqlite3_stmt *store_reset(sqlite3_stmt *st) {
     (void)sqlite3_reset(st);
     (void)sqlite3_clear_bindings(st);
     errno = 0; /* for store_error() */
     return st;
+}
+
+sqlite3_stmt *store_read_statement(const struct store *s, enum store_subject subject, int which) {
+    return store_reset(s->read_statements[subject][which]);
+}
+
+sqlite3_stmt *store_write_statement(const struct store *s, enum store_subject subject, int which) {
+    return store_reset(s->write_statements[subject][which]);
 }

@@ -1,26 +1,59 @@
 #pragma once
 /* The store: what this server did: runs, their events, sandboxes. One SQLite file behind this
- * header, so that another engine can come later. Calls are synchronous and short (a commit does not
- * wait for the disk: it survives the death of any process; what takes longer is done by
- * store_care). Strings in records that a call fills are owned by the record: store_*_finish() frees
- * them. */
+ * header. Strings in records that a call fills are owned by the record: store_*_finish() frees
+ * them.
+ *
+ * Writes are queued, and a thread of the store's does them (queue.c): a call that writes returns at
+ * once, and fails only if it is refused. There are two classes of them.
+ *   history: runs, events, sandboxes, commands. Written within 100 ms. They survive the death of
+ * any process once they are written, and a loss of power some seconds later. durable: deletions,
+ * snapshots, sandboxes of the Vercel interface. On the disk once they are written. Reads see what
+ * is written. Whoever reads what may have been queued before waits with store_after(); HTTP
+ * requests do so before their handler begins, and the answers of those that change something wait
+ * until that is written (HTTP_ROUTE_DIRECT).
+ *
+ * Without store_start_writer() (tests, `cay prune`) writes are done at once. */
 
 #include "base/err.h"
 #include "base/id.h"
+#include "base/json.h"
 #include "front/store/settings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <uv.h>
 
 struct store;
 
 int store_open(const char *path, struct store **ret_store, struct err *err);
 void store_close(struct store *s);
-/* Has the ends of untold runs written to a file beside the database first, and many of them to the
- * database at a time. For the one server that has the database, before it asks for anything: takes
- * over what the last one left there. */
-int store_ends_open(struct store *s, struct err *err);
+/* From now on writes are queued. */
+int store_start_writer(struct store *s, uv_loop_t *loop, struct err *err);
+/* Writes what waits, and has writes done at once again. The store may be closed when the loop has
+ * run once more. */
+void store_stop_writer(struct store *s);
+/* The ticket of the newest write. */
+int64_t store_submitted(struct store *s);
+/* Whether all up to that ticket is written, or cannot be now; else it will be soon. */
+bool store_has_written(struct store *s, int64_t ticket);
+/* Why nothing can be written now; NULL: it can. */
+const struct err *store_blocked(const struct store *s);
+/* Told, from the loop, whenever something was written. One listener. */
+void store_on_written(struct store *s, void (*on_written)(void *ctx), void *ctx);
+/* Calls back once, from the loop, when all that was submitted before is written (or cannot be now:
+ * then nobody waits). The memory is the caller's. */
+struct store_wait {
+    struct store_wait *next;
+    struct store_wait **at; /* NULL: it does not wait */
+    int64_t ticket;
+    bool ready;
+    void (*on_written)(void *ctx);
+    void *ctx;
+};
+void store_after(struct store *s, struct store_wait *w, void (*on_written)(void *ctx), void *ctx);
+/* Zeroed memory is allowed. */
+void store_wait_cancel(struct store_wait *w);
 /* Instead of the defaults; before care is taken of it. */
 void store_configure(struct store *s, const struct store_settings *settings);
 /* Deletes ended runs that are too old or too many, the oldest of the key that has the most first,
@@ -30,9 +63,6 @@ void store_configure(struct store *s, const struct store_settings *settings);
 int store_care(struct store *s, struct err *err);
 /* Has store_care return soon; it may be called while that is at work, and there is no way back. */
 void store_care_end(struct store *s);
-/* Writes what ended while the disk was full, if there is room now. On the thread of all other
- * calls. */
-void store_settle(struct store *s);
 /* Whether the log has grown so far that care should not wait. True once for each such growth. */
 bool store_wants_care(struct store *s);
 
@@ -61,6 +91,7 @@ struct store_run {
     char *status;        /* "running", "done", "failed", "interrupted", "cancelled" */
     char *title;
     char *detail; /* JSON, or NULL */
+    size_t detail_len;
     char *error_code;
     char *error_message;
     int64_t created_ms;
@@ -72,17 +103,6 @@ struct store_run {
 void store_run_finish(struct store_run *r);
 /* Recorded before the run starts: id, owner, kind, title, detail and created_ms are read. */
 int store_run_begin(struct store *s, const struct store_run *run, struct err *err);
-/* The same of a run that is told to nobody before its end: it is written some milliseconds later,
- * or before the store is asked for anything, or with its end. Where nothing can be written it is
- * refused, as by the other, from the second on. */
-int store_run_begin_untold(struct store *s, const struct store_run *run, struct err *err);
-/* Writes what is untold. */
-int store_untold_write(struct store *s, struct err *err);
-/* The same at a time of the monotonic clock, but what began of late and has not ended may wait on.
- */
-int store_untold_write_due(struct store *s, int64_t now_ms, struct err *err);
-/* When that is due, in milliseconds from now; -1: there is nothing. */
-int64_t store_untold_due_ms(const struct store *s);
 
 struct store_run_end {
     const char *status;
@@ -92,9 +112,12 @@ struct store_run_end {
     size_t detail_len;
     struct store_run_usage usage; /* all 0: it used no model */
     bool fault;                   /* the machine's doing, not the job's own; not recorded */
+    const char *answer;           /* what its endpoint answers, for those who watch it; NULL: it is
+                                     made of the record; not recorded */
+    size_t answer_len;
+    bool unbegun; /* with fault: it waits for its turn, and this try does not count; not recorded */
 };
-/* On a full disk (ERR_FULL) the end is kept, and written by store_settle(); that of a run that is
- * untold also if it could not be written for another reason. */
+/* Never refused: on a full disk it waits until there is room. */
 int store_run_end(struct store *s, const char *id, const struct store_run_end *end,
                   struct err *err);
 
@@ -134,9 +157,17 @@ int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err
 
 /* --- events of a run --- */
 
-/* ERR_NOT_FOUND if the run is not there (any more), ERR_LIMIT if it has its fill of events. */
+/* Whether a run that has that many events, of that many bytes, may have one more. */
+bool store_event_fits(const struct store *s, int64_t events, int64_t bytes, size_t len);
+/* What one counts. */
+int64_t store_event_bytes(size_t len);
+/* Left out, and logged, if the run is not there (any more) or has its fill of events. */
 int store_event_add(struct store *s, const char *run_id, const char *type, const char *json,
                     size_t len, struct err *err);
+/* The same to a run that somebody names, which may have begun a moment ago: left out if it is not
+ * in that scope when this is written. */
+int store_event_send(struct store *s, const char *run_id, struct store_scope scope,
+                     const char *type, const char *json, size_t len, struct err *err);
 struct store_event {
     int64_t seq;
     int64_t time_ms;
@@ -160,14 +191,17 @@ struct store_record {
     char *doc;        /* JSON: everything else */
 };
 void store_record_finish(struct store_record *r);
-/* kind: "sandbox", "exec" or "snapshot". Adds it, or sets status, end, bytes and doc. On a full
- * disk (ERR_FULL) the end of one is kept, and written by store_settle(). */
+/* Its doc, an object; never NULL. One that cannot be read is no lost record: it has nothing but an
+ * "error", as clients see it, and can be deleted. A new reference. */
+json_t *store_record_doc(const struct store_record *r);
+/* Whether that is what it has; err may be NULL. */
+int store_doc_check(const json_t *doc, const char *what, struct err *err);
+/* kind: "sandbox", "exec" or "snapshot". Adds it, or sets status, end, bytes and doc. The end of a
+ * sandbox or a command is never refused. */
 int store_record_put(struct store *s, const char *kind, const struct store_record *r,
                      struct err *err);
-/* The same of one that is told to nobody before it is put again (store_run_begin_untold()). */
-int store_record_put_untold(struct store *s, const char *kind, const struct store_record *r,
-                            struct err *err);
-/* parent may be NULL. ERR_NOT_FOUND if there is none in that scope. */
+/* As it will be when what waits is written: whoever changes a record may read it at once. parent
+ * may be NULL. ERR_NOT_FOUND if there is none in that scope. */
 int store_record_get(struct store *s, const char *kind, const char *id, const char *parent,
                      struct store_scope scope, struct store_record *ret, struct err *err);
 struct store_record_query {
@@ -176,7 +210,7 @@ struct store_record_query {
     const char *before; /* NULL, or an id: older ones */
     size_t limit;
 };
-/* Newest first. */
+/* Newest first, as they will be when what waits is written. */
 int store_record_list(struct store *s, const char *kind, const struct store_record_query *query,
                       void (*on_record)(void *ctx, const struct store_record *r), void *ctx,
                       struct err *err);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sm.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,12 +34,19 @@ struct held {
     int64_t lease_ms;   /* until when it may work; monotonic */
     int64_t timeout_ms; /* when its time is over */
     int64_t tell_ms;    /* when the ledger is told (again) how it ended */
+    int refusals;       /* of its end by the ledger, though that works */
     bool telling;
+    bool plain;     /* its end says no more than that */
     bool cancelled; /* by its owner */
     bool timed_out;
-    struct ledger_task end; /* of which id, attempt, state, error and result are set */
-    bool fault;
-    bool uncounted;
+    struct held_end { /* how it ended; texts or NULL */
+        enum task_state state;
+        bool fault;
+        bool uncounted;
+        char *error_code;
+        char *error_message;
+        char *result;
+    } end;
 };
 
 struct desk {
@@ -72,6 +80,12 @@ struct desk *desk_create(const struct desk_options *options) {
     return d;
 }
 
+static void held_end_finish(struct held_end *e) {
+    free(e->error_code);
+    free(e->error_message);
+    free(e->result);
+}
+
 static void free_held(struct held *h) {
     struct desk *d = h->desk;
     struct held **at = &d->list;
@@ -79,7 +93,7 @@ static void free_held(struct held *h) {
         at = &(*at)->next;
     *at = h->next;
     d->nheld--;
-    ledger_task_finish(&h->end);
+    held_end_finish(&h->end);
     free(h);
 }
 
@@ -95,25 +109,63 @@ static int64_t now_of(const struct desk *d) {
     return d->opt.now_ms(d->opt.ctx);
 }
 
-static void ask(struct desk *d, const struct ledger_ask *what, ledger_on_answer on_answer,
-                void *ctx) {
+static void desk_ask(struct desk *d, const struct ledger_ask *what, ledger_on_answer on_answer,
+                     void *ctx) {
     d->opt.ask(d->opt.ctx, what, on_answer, ctx);
 }
 
-static struct held *find(const struct desk *d, const char *task, int64_t attempt) {
+static struct held *desk_find(const struct desk *d, const char *task, int64_t attempt) {
     struct held *h = d->list;
     while (h && (h->attempt != attempt || strcmp(h->task, task) != 0))
         h = h->next;
     return h;
 }
 
-static void wake(struct desk *d) {
+static void desk_wake(struct desk *d) {
     d->opt.wake(d->opt.ctx, 0);
 }
 
 /* --- ends --- */
 
-static void on_told(void *ctx, const struct ledger_answer *a) {
+static void held_set_end(struct held *h, const struct desk_end *e);
+
+/* Whether the ledger, or the way to it, is what fails: then nothing else is done by it either. */
+static bool ledger_is_away(enum err_code code) {
+    return code == ERR_UNAVAILABLE || code == ERR_FULL || code == ERR_CANCELLED;
+}
+
+/* The end was not written. While the ledger is away, it is kept. An end that the ledger refuses to
+ * write again and again becomes a plain one; should that be refused as well, the place is given up,
+ * and the ledger ends the attempt by itself when the lease is over. So no end holds a place for
+ * good. */
+static void held_tell_later(struct held *h, const struct err *err) {
+    struct desk *d = h->desk;
+    bool away = ledger_is_away(err->code);
+    if (!away)
+        h->refusals++;
+    h->tell_ms = now_of(d) + ((int64_t)DESK_RETRY_MS << (away ? 0 : h->refusals - 1));
+    if (!away)
+        log_error("task.end_refused", "task", h->task, "attempt", h->attempt, "refusals",
+                  h->refusals, "error", err->message);
+    if (h->refusals < DESK_REFUSALS)
+        return;
+    if (h->plain) {
+        log_error("task.given_up", "task", h->task, "attempt", h->attempt);
+        free_held(h);
+        d->claim_ms = 0;
+        return;
+    }
+    h->plain = true;
+    h->refusals = 0;
+    h->tell_ms = now_of(d);
+    held_set_end(h, &(struct desk_end){.state = TASK_FAILED,
+                                       .fault = h->end.fault,
+                                       .uncounted = h->end.uncounted,
+                                       .error_code = "internal_error",
+                                       .error_message = DESK_PLAIN_END});
+}
+
+static void desk_on_told(void *ctx, const struct ledger_answer *a) {
     struct held *h = ctx;
     struct desk *d = h->desk;
     h->telling = false;
@@ -123,36 +175,45 @@ static void on_told(void *ctx, const struct ledger_answer *a) {
         free_held(h); /* acknowledged, or another's by now */
         d->claim_ms = 0;
     } else {
-        h->tell_ms = now_of(d) + DESK_RETRY_MS;
+        held_tell_later(h, &a->err);
     }
-    wake(d);
+    desk_wake(d);
 }
 
-static void tell(struct held *h) {
+static void desk_tell(struct held *h) {
     h->telling = true;
-    ask(h->desk,
-        &(struct ledger_ask){.op = LEDGER_TASK_FINISH,
-                             .task = &h->end,
-                             .fault = h->fault,
-                             .uncounted = h->uncounted},
-        on_told, h);
+    desk_ask(h->desk,
+             &(struct ledger_ask){.op = LEDGER_TASK_END,
+                                  .task_end = {.id = h->task,
+                                               .attempt = h->attempt,
+                                               .state = h->end.state,
+                                               .error_code = h->end.error_code,
+                                               .error_message = h->end.error_message,
+                                               .result = h->end.result,
+                                               .fault = h->end.fault,
+                                               .uncounted = h->end.uncounted}},
+             desk_on_told, h);
 }
 
-static char *copy(const char *text) {
-    return text ? xstrdup(text) : NULL;
+/* What others said about an error goes into answers, messages and the ledger. */
+static char *desk_error_text(const char *text) {
+    return text ? text_make("%.*s", DESK_ERROR_BYTES, text) : NULL;
 }
 
-static void end(struct held *h, const struct desk_end *e) {
-    h->end = (struct ledger_task){.attempt = h->attempt,
-                                  .state = e->state,
-                                  .error_code = copy(e->error_code),
-                                  .error_message = copy(e->error_message),
-                                  .result = copy(e->result)};
-    memcpy(h->end.id, h->task, sizeof(h->end.id));
-    h->fault = e->fault;
-    h->uncounted = e->uncounted;
+static void held_set_end(struct held *h, const struct desk_end *e) {
+    held_end_finish(&h->end);
+    h->end = (struct held_end){.state = e->state,
+                               .fault = e->fault,
+                               .uncounted = e->uncounted,
+                               .error_code = desk_error_text(e->error_code),
+                               .error_message = desk_error_text(e->error_message),
+                               .result = e->result ? xstrdup(e->result) : NULL};
+}
+
+static void task_desk_end(struct held *h, const struct desk_end *e) {
+    held_set_end(h, e);
     held_move(h, HELD_ENDED);
-    tell(h);
+    desk_tell(h);
 }
 
 struct desk_end desk_end_of(const struct err *err) {
@@ -163,14 +224,22 @@ struct desk_end desk_end_of(const struct err *err) {
                              .error_message = err->message};
 }
 
+/* The server stops: another, or the next one, does it. */
+static struct desk_end desk_end_handed_back(void) {
+    return (struct desk_end){.fault = true,
+                             .uncounted = true,
+                             .error_code = "interrupted",
+                             .error_message = "the server was stopped"};
+}
+
 void desk_ended(struct desk *d, const char *task, int64_t attempt, const struct desk_end *e) {
-    struct held *h = find(d, task, attempt);
+    struct held *h = desk_find(d, task, attempt);
     if (!h || h->state == HELD_ENDED)
         return;
     if (h->state == HELD_ABANDONED) {
         free_held(h);
         d->claim_ms = 0;
-        wake(d);
+        desk_wake(d);
         return;
     }
     struct desk_end how = *e;
@@ -180,27 +249,24 @@ void desk_ended(struct desk *d, const char *task, int64_t attempt, const struct 
                                 .error_message = "it took longer than its timeout_ms",
                                 .result = e->result};
     else if (e->state == TASK_CANCELLED && !h->cancelled && d->closed)
-        how = (struct desk_end){.fault = true,
-                                .uncounted = true,
-                                .error_code = "interrupted",
-                                .error_message = "the server was stopped"};
-    end(h, &how);
+        how = desk_end_handed_back();
+    task_desk_end(h, &how);
 }
 
 /* --- stopping --- */
 
-static void stop(struct held *h) {
+static void desk_stop(struct held *h) {
     if (h->state != HELD_WORKING)
         return;
     held_move(h, HELD_STOPPING);
     h->desk->opt.stop(h->desk->opt.ctx, h->task, h->attempt);
 }
 
-static void abandon(struct held *h) {
+static void desk_abandon(struct held *h) {
     if (h->state == HELD_ENDED || h->state == HELD_ABANDONED)
         return; /* the ledger itself says whether what ended still counts */
     log_warn("task.lost", "task", h->task, "attempt", h->attempt);
-    stop(h);
+    desk_stop(h);
     held_move(h, HELD_ABANDONED);
 }
 
@@ -208,7 +274,7 @@ void desk_cancel(struct desk *d, const char *task) {
     for (struct held *h = d->list; h; h = h->next)
         if (strcmp(h->task, task) == 0) {
             h->cancelled = true;
-            stop(h);
+            desk_stop(h);
         }
 }
 
@@ -216,9 +282,13 @@ void desk_close(struct desk *d) {
     d->closed = true;
 }
 
+bool desk_is_busy(const struct desk *d) {
+    return d->claiming || d->nheld > 0;
+}
+
 /* --- claims --- */
 
-static void take(struct desk *d, struct ledger_task *t, int64_t lease_ms) {
+static void desk_take(struct desk *d, struct ledger_task *t, int64_t lease_ms) {
     struct err err;
     if (lease_ms <= now_of(d))
         return; /* the answer took so long that another may have it */
@@ -231,120 +301,127 @@ static void take(struct desk *d, struct ledger_task *t, int64_t lease_ms) {
     memcpy(h->task, t->id, sizeof(h->task));
     d->list = h;
     d->nheld++;
-    if (d->opt.start(d->opt.ctx, t, &err) < 0) {
+    if (d->closed) { /* while the answer was on its way */
+        struct desk_end e = desk_end_handed_back();
+        task_desk_end(h, &e);
+    } else if (d->opt.start(d->opt.ctx, t, &err) < 0) {
         struct desk_end e = desk_end_of(&err);
-        end(h, &e);
+        task_desk_end(h, &e);
     } else if (t->cancel) { /* since it was claimed */
         h->cancelled = true;
-        stop(h);
+        desk_stop(h);
     }
 }
 
-static void on_claimed(void *ctx, const struct ledger_answer *a) {
+static void desk_on_claimed(void *ctx, const struct ledger_answer *a) {
     struct desk *d = ctx;
+    const struct ledger_task_claimed *c = &a->task_claimed;
+    size_t n = a->err.code ? 0 : c->n;
     int64_t now = now_of(d);
     int64_t lease_ms = d->claim_sent_ms + LEDGER_LEASE_MS - DESK_MARGIN_MS;
     d->claiming = false;
     d->claim_ms = now + DESK_POLL_MS;
     if (a->err.code == ERR_CONFLICT)
         d->epoch = 0; /* it is begun anew */
-    if (a->next_ms >= 0)
-        d->claim_ms = MIN(d->claim_ms, now + a->next_ms);
-    if (d->hinted || a->ntasks > 0)
+    if (!a->err.code && c->next_ms >= 0)
+        d->claim_ms = MIN(d->claim_ms, now + c->next_ms);
+    if (d->hinted || n > 0)
         d->claim_ms = now;
     d->hinted = false;
-    for (size_t i = 0; i < a->ntasks && !d->closed; i++)
-        take(d, &a->tasks[i], lease_ms);
-    wake(d);
+    for (size_t i = 0; i < n; i++)
+        desk_take(d, &c->tasks[i], lease_ms);
+    desk_wake(d);
 }
 
-static void claim(struct desk *d) {
+static void desk_claim(struct desk *d) {
     d->claiming = true;
     d->claim_sent_ms = now_of(d);
-    ask(d,
-        &(struct ledger_ask){.op = LEDGER_TASK_CLAIM,
-                             .node = d->opt.node,
-                             .epoch = d->epoch,
-                             .limit = d->opt.slots - d->nheld,
-                             .per_key = d->opt.per_key},
-        on_claimed, d);
+    desk_ask(d,
+             &(struct ledger_ask){.op = LEDGER_TASK_CLAIM,
+                                  .task_claim = {.node = d->opt.node,
+                                                 .epoch = d->epoch,
+                                                 .limit = d->opt.slots - d->nheld,
+                                                 .slots = d->opt.slots,
+                                                 .per_key = d->opt.per_key}},
+             desk_on_claimed, d);
 }
 
 void desk_hint(struct desk *d) {
     d->hinted = d->claiming;
     d->claim_ms = 0;
-    wake(d);
+    desk_wake(d);
 }
 
 /* --- leases --- */
 
-static void on_renewed(void *ctx, const struct ledger_answer *a) {
+static void desk_on_renewed(void *ctx, const struct ledger_answer *a) {
     struct desk *d = ctx;
+    size_t n = a->err.code ? 0 : a->task_renewed.n;
     d->renewing = false;
     d->renew_ms = now_of(d) + (a->err.code ? DESK_RETRY_MS : DESK_RENEW_MS);
-    for (size_t i = 0; i < a->nholds; i++) {
-        const struct ledger_hold *k = &a->holds[i];
-        struct held *h = find(d, k->task, k->attempt);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger_lease_renewed *k = &a->task_renewed.leases[i];
+        struct held *h = desk_find(d, k->lease.task, k->lease.attempt);
         if (!h)
             continue;
-        if (k->lost) {
-            abandon(h);
+        if (k->state == LEDGER_LEASE_LOST) {
+            desk_abandon(h);
             continue;
         }
         h->lease_ms = d->renew_sent_ms + LEDGER_LEASE_MS - DESK_MARGIN_MS;
-        if (k->cancel) {
+        if (k->state == LEDGER_LEASE_CANCELLED) {
             h->cancelled = true;
-            stop(h);
+            desk_stop(h);
         }
     }
-    wake(d);
+    desk_wake(d);
 }
 
-static void renew(struct desk *d) {
-    struct ledger_hold *holds = xcalloc(MAX(d->nheld, 1), sizeof(*holds));
+static void desk_renew(struct desk *d) {
+    struct ledger_lease *leases = xcalloc(MAX(d->nheld, 1), sizeof(*leases));
     size_t n = 0;
     for (const struct held *h = d->list; h; h = h->next)
         if (h->state != HELD_ABANDONED) {
-            holds[n].attempt = h->attempt;
-            memcpy(holds[n++].task, h->task, sizeof(h->task));
+            leases[n].attempt = h->attempt;
+            memcpy(leases[n++].task, h->task, sizeof(h->task));
         }
     d->renewing = n > 0;
     d->renew_sent_ms = now_of(d);
     if (n > 0)
-        ask(d,
-            &(struct ledger_ask){.op = LEDGER_TASK_RENEW,
-                                 .node = d->opt.node,
-                                 .epoch = d->epoch,
-                                 .holds = holds,
-                                 .nholds = n},
-            on_renewed, d);
+        desk_ask(
+            d,
+            &(struct ledger_ask){
+                .op = LEDGER_TASK_RENEW,
+                .task_renew = {.node = d->opt.node, .epoch = d->epoch, .leases = leases, .n = n}},
+            desk_on_renewed, d);
     else
         d->renew_ms = d->renew_sent_ms + DESK_RENEW_MS;
-    free(holds);
+    free(leases);
 }
 
-static void on_reaped(void *ctx, const struct ledger_answer *a) {
+static void desk_on_reaped(void *ctx, const struct ledger_answer *a) {
     struct desk *d = ctx;
+    bool done = a->err.code == 0;
     d->reaping = false;
-    d->reap_ms = now_of(d) + (a->repeated ? 0 : DESK_REAP_MS);
-    if (a->count > 0) {
-        log_warn("tasks.interrupted", "count", a->count);
+    d->reap_ms = now_of(d) + (done && a->task_reaped.more ? 0 : DESK_REAP_MS);
+    if (done && a->task_reaped.lapsed > 0) {
+        log_warn("tasks.interrupted", "count", a->task_reaped.lapsed);
         d->reap_ms = 0;
         d->claim_ms = 0;
     }
-    wake(d);
+    desk_wake(d);
 }
 
-static void on_begun(void *ctx, const struct ledger_answer *a) {
+static void desk_on_begun(void *ctx, const struct ledger_answer *a) {
     struct desk *d = ctx;
     d->beginning = false;
     d->begin_ms = now_of(d) + DESK_RETRY_MS;
     if (a->err.code == 0) {
-        d->present = a->epoch;
-        d->epoch = a->repeated ? 0 : a->epoch;
+        d->present = a->node_begun.epoch;
+        d->epoch = a->node_begun.begun ? a->node_begun.epoch : 0;
         d->begin_ms = 0;
     }
-    wake(d);
+    desk_wake(d);
 }
 
 /* --- time --- */
@@ -352,13 +429,13 @@ static void on_begun(void *ctx, const struct ledger_answer *a) {
 /* What must be done about one of them. */
 static void tick_held(struct held *h, int64_t now) {
     if (now >= h->lease_ms)
-        abandon(h);
+        desk_abandon(h);
     if (now >= h->timeout_ms && h->state == HELD_WORKING) {
         h->timed_out = true;
-        stop(h);
+        desk_stop(h);
     }
     if (h->state == HELD_ENDED && !h->telling && now >= h->tell_ms)
-        tell(h);
+        desk_tell(h);
 }
 
 static int64_t next_of(const struct desk *d) {
@@ -378,10 +455,12 @@ static int64_t next_of(const struct desk *d) {
     return next;
 }
 
-static void begin(struct desk *d) {
+static void desk_begin(struct desk *d) {
     d->beginning = true;
-    ask(d, &(struct ledger_ask){.op = LEDGER_NODE_BEGIN, .node = d->opt.node, .epoch = d->present},
-        on_begun, d);
+    desk_ask(d,
+             &(struct ledger_ask){.op = LEDGER_NODE_BEGIN,
+                                  .node_begin = {.node = d->opt.node, .epoch = d->present}},
+             desk_on_begun, d);
 }
 
 void desk_tick(struct desk *d) {
@@ -393,24 +472,24 @@ void desk_tick(struct desk *d) {
     }
     if (d->epoch == 0) {
         if (!d->beginning && now >= d->begin_ms && !d->closed)
-            begin(d);
+            desk_begin(d);
         d->opt.wake(d->opt.ctx, DESK_RETRY_MS);
         return;
     }
     if (!d->renewing && now >= d->renew_ms)
-        renew(d);
+        desk_renew(d);
     if (!d->reaping && now >= d->reap_ms && !d->closed) {
         d->reaping = true;
-        ask(d,
-            &(struct ledger_ask){.op = LEDGER_TASK_REAP,
-                                 .limit = 64,
-                                 .keep_ms = d->opt.keep_ms,
-                                 .keep_tasks = d->opt.keep_tasks,
-                                 .keep_bytes = d->opt.keep_bytes},
-            on_reaped, d);
+        desk_ask(d,
+                 &(struct ledger_ask){.op = LEDGER_TASK_REAP,
+                                      .task_reap = {.limit = 64,
+                                                    .keep_ms = d->opt.keep_ms,
+                                                    .keep_tasks = d->opt.keep_tasks,
+                                                    .keep_bytes = d->opt.keep_bytes}},
+                 desk_on_reaped, d);
     }
     if (!d->claiming && !d->closed && d->nheld < d->opt.slots && now >= d->claim_ms)
-        claim(d);
+        desk_claim(d);
     int64_t next = next_of(d) - now;
     d->opt.wake(d->opt.ctx, MAX(MIN(next, DESK_POLL_MS), 10));
 }

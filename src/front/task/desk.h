@@ -15,7 +15,11 @@ enum {
     DESK_REAP_MS = 5000,
     DESK_POLL_MS = 1000,
     DESK_RETRY_MS = 1000,
+    DESK_REFUSALS = 6,       /* of an end by the ledger: half a minute */
+    DESK_ERROR_BYTES = 4096, /* of each text of an error */
 };
+#define DESK_PLAIN_END                                                                             \
+    "the attempt ended, but its result could not be stored; the server's log says why"
 
 struct desk;
 
@@ -63,3 +67,5 @@ void desk_ended(struct desk *d, const char *task, int64_t attempt, const struct 
 /* Nothing is claimed any more. What is stopped from now on, other than by its owner, is to be tried
  * again. */
 void desk_close(struct desk *d);
+/* Whether it holds a task, or the ledger does not know yet how one ended, or one may come. */
+bool desk_is_busy(const struct desk *d);

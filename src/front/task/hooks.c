@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "loop/fetch.h"
 #include "wire/egress.h"
 
@@ -52,7 +53,7 @@ struct hook_post {
     bool private;
 };
 
-static void claim(struct hooks *h);
+static void task_hooks_claim(struct hooks *h);
 
 /* --- what is signed --- */
 
@@ -115,12 +116,12 @@ char *hooks_sign(const char *secret, const char *id, const char *timestamp, cons
 
 /* --- sending --- */
 
-static void release(struct hooks *h) {
+static void task_hooks_release(struct hooks *h) {
     if (--h->holds == 0)
         free(h);
 }
 
-static void free_post(struct hook_post *p) {
+static void task_hooks_free_post(struct hook_post *p) {
     struct hook_post **at = &p->hooks->posts;
     while (*at != p)
         at = &(*at)->next;
@@ -130,67 +131,68 @@ static void free_post(struct hook_post *p) {
     free(p);
 }
 
-static void on_noted(void *ctx, const struct ledger_answer *a) {
+static void task_hooks_on_noted(void *ctx, const struct ledger_answer *a) {
     struct hooks *h = ctx;
     if (a->err.code && a->err.code != ERR_CANCELLED)
         log_warn("webhook.note", "error", a->err.message); /* it is sent again, with the same id */
     if (!h->closed)
         hooks_hint(h);
-    release(h);
+    task_hooks_release(h);
 }
 
-static void note(struct hook_post *p, enum ledger_hook_end end, const char *error,
-                 int64_t after_ms) {
+static void task_hooks_note(struct hook_post *p, enum ledger_hook_outcome outcome,
+                            const char *error, int64_t after_ms) {
     struct hooks *h = p->hooks;
     h->holds++;
     ledger_call(h->opt.ledger,
                 &(struct ledger_ask){.op = LEDGER_HOOK_END,
-                                     .hook = &p->hook,
-                                     .hook_end = end,
-                                     .error = error,
-                                     .retry_ms = after_ms},
-                on_noted, h);
+                                     .hook_end = {.seq = p->hook.seq,
+                                                  .tries = p->hook.tries,
+                                                  .outcome = outcome,
+                                                  .error = error,
+                                                  .retry_ms = after_ms}},
+                task_hooks_on_noted, h);
 }
 
-static void on_end(void *ctx, const struct err *err) {
+static void task_hooks_on_end(void *ctx, const struct err *err) {
     struct hook_post *p = ctx;
     char text[200];
     size_t tries = (size_t)p->hook.tries;
     bool over = tries > ARRAY_LEN(retry_ms) || p->refusal;
     if (p->refusal)
-        (void)snprintf(text, sizeof(text), "its address is %s: list it in \"private_webhooks\"",
-                       p->refusal);
+        (void)text_print(text, sizeof(text), "its address is %s: list it in \"private_webhooks\"",
+                         p->refusal);
     else if (err)
-        (void)snprintf(text, sizeof(text), "%.180s", err->message);
+        (void)text_print(text, sizeof(text), "%s", err->message);
     else
-        (void)snprintf(text, sizeof(text), "it answered with %d", p->status);
+        (void)text_print(text, sizeof(text), "it answered with %d", p->status);
     if (!err && p->status / 100 == 2)
-        note(p, LEDGER_HOOK_DELIVERED, NULL, 0);
+        task_hooks_note(p, LEDGER_HOOK_DELIVERED, NULL, 0);
     else
-        note(p, over ? LEDGER_HOOK_FAILED : LEDGER_HOOK_RETRY, text,
-             over ? 0 : retry_ms[MAX(tries, 1) - 1]);
-    free_post(p);
+        task_hooks_note(p, over ? LEDGER_HOOK_FAILED : LEDGER_HOOK_RETRY, text,
+                        over ? 0 : retry_ms[MAX(tries, 1) - 1]);
+    task_hooks_free_post(p);
 }
 
-static void on_head(void *ctx, struct fetch *f, int status) {
+static void task_hooks_on_head(void *ctx, struct fetch *f, int status) {
     (void)f;
     ((struct hook_post *)ctx)->status = status;
 }
 
-static void on_data(void *ctx, const char *data, size_t len) {
+static void task_hooks_on_data(void *ctx, const char *data, size_t len) {
     (void)ctx;
     (void)data;
     (void)len;
 }
 
-static bool on_address(void *ctx, const struct sockaddr *address) {
+static bool task_hooks_on_address(void *ctx, const struct sockaddr *address) {
     struct hook_post *p = ctx;
     if (!p->private)
         p->refusal = address_refusal(address);
     return !p->refusal;
 }
 
-static bool is_listed(const struct hooks *h, const char *url) {
+static bool task_hooks_is_listed(const struct hooks *h, const char *url) {
     _cleanup_(free) char *host = NULL;
     uint32_t port = 0;
     size_t i;
@@ -227,61 +229,65 @@ static int send_post(struct hook_post *p, struct err *err) {
                                                .nheaders = ARRAY_LEN(headers),
                                                .body = p->hook.body,
                                                .body_len = strlen(p->hook.body),
+                                               .alone = true,
                                                .total_timeout_ms = TIMEOUT_MS,
                                                .max_body_bytes = ANSWER_BYTES,
-                                               .on_address = on_address,
-                                               .on_head = on_head,
-                                               .on_data = on_data,
-                                               .on_end = on_end,
+                                               .on_address = task_hooks_on_address,
+                                               .on_head = task_hooks_on_head,
+                                               .on_data = task_hooks_on_data,
+                                               .on_end = task_hooks_on_end,
                                                .ctx = p},
                        &f, err);
 }
 
-static void post(struct hooks *h, const struct ledger_hook *hook) {
+static void task_hooks_post(struct hooks *h, const struct ledger_hook *hook) {
     struct hook_post *p = xcalloc(1, sizeof(*p));
     struct err err;
     *p = (struct hook_post){.next = h->posts, .hooks = h, .hook = *hook};
     p->hook.url = xstrdup(hook->url);
     p->hook.secret = xstrdup(hook->secret);
     p->hook.body = xstrdup(hook->body);
-    p->private = is_listed(h, hook->url);
+    p->private = task_hooks_is_listed(h, hook->url);
     h->posts = p;
     h->under_way++;
     if (send_post(p, &err) < 0)
-        on_end(p, &err);
+        task_hooks_on_end(p, &err);
 }
 
 /* --- the outbox --- */
 
-static void on_timer(uv_timer_t *t) {
+static void task_hooks_on_timer(uv_timer_t *t) {
     hooks_hint(t->data);
 }
 
-static void on_claimed(void *ctx, const struct ledger_answer *a) {
+static void task_hooks_on_claimed(void *ctx, const struct ledger_answer *a) {
     struct hooks *h = ctx;
+    const struct ledger_hook_claimed *c = &a->hook_claimed;
+    bool done = a->err.code == 0;
     h->claiming = false;
     if (!h->closed) {
-        int64_t wait = a->next_ms >= 0 ? MIN(MAX(a->next_ms, 10), IDLE_MS) : IDLE_MS;
-        (void)uv_timer_start(&h->timer, on_timer, (uint64_t)wait, 0);
-        for (size_t i = 0; i < a->nhooks; i++)
-            post(h, &a->hooks[i]);
+        bool due = done && c->next_ms >= 0;
+        int64_t wait = due ? MIN(MAX(c->next_ms, 10), IDLE_MS) : IDLE_MS;
+        (void)uv_timer_start(&h->timer, task_hooks_on_timer, (uint64_t)wait, 0);
+        for (size_t i = 0; done && i < c->n; i++)
+            task_hooks_post(h, &c->hooks[i]);
         if (h->again)
-            claim(h);
+            task_hooks_claim(h);
     }
-    release(h);
+    task_hooks_release(h);
 }
 
-static void claim(struct hooks *h) {
+static void task_hooks_claim(struct hooks *h) {
     h->again = false;
     if (h->under_way >= UNDER_WAY_MAX)
         return;
     h->claiming = true;
     h->holds++;
     ledger_call(h->opt.ledger,
-                &(struct ledger_ask){.op = LEDGER_HOOK_CLAIM,
-                                     .limit = UNDER_WAY_MAX - h->under_way,
-                                     .per_key = PER_KEY},
-                on_claimed, h);
+                &(struct ledger_ask){
+                    .op = LEDGER_HOOK_CLAIM,
+                    .hook_claim = {.limit = UNDER_WAY_MAX - h->under_way, .per_key = PER_KEY}},
+                task_hooks_on_claimed, h);
 }
 
 void hooks_hint(struct hooks *h) {
@@ -290,7 +296,7 @@ void hooks_hint(struct hooks *h) {
     if (h->claiming)
         h->again = true;
     else if (!h->closed)
-        claim(h);
+        task_hooks_claim(h);
 }
 
 struct hooks *hooks_create(const struct hooks_options *options) {
@@ -308,23 +314,23 @@ struct hooks *hooks_create(const struct hooks_options *options) {
     return h;
 }
 
-static void on_timer_closed(uv_handle_t *t) {
-    release(t->data);
+static void task_hooks_on_timer_closed(uv_handle_t *t) {
+    task_hooks_release(t->data);
 }
 
-static void on_pool_closed(void *ctx) {
+static void task_hooks_on_pool_closed(void *ctx) {
     struct hooks *h = ctx;
     while (h->posts)
-        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): free_post() takes it out of the list
-        free_post(h->posts);
-    release(h);
+        // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the call takes it out of the list
+        task_hooks_free_post(h->posts);
+    task_hooks_release(h);
 }
 
 void hooks_close(struct hooks *h) {
     if (!h)
         return;
     h->closed = true;
-    uv_close((uv_handle_t *)&h->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&h->timer, task_hooks_on_timer_closed);
     if (h->pool)
-        fetch_pool_close(h->pool, on_pool_closed, h);
+        fetch_pool_close(h->pool, task_hooks_on_pool_closed, h);
 }

@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "front/intake.h"
+#include "front/common/intake.h"
 #include "front/job/job.h"
 #include "front/run/runner.h"
 #include "front/task/desk.h"
@@ -24,6 +24,7 @@ struct work {
     struct tasks *tasks;
     char task[ID_SIZE];
     char run[ID_SIZE];
+    const struct task_type *type;
     int64_t attempt;
     struct job_watch *watch;
     struct body_load *load; /* its body is being read, and there is no job yet */
@@ -74,7 +75,7 @@ void task_unlisten(struct task_listener *l) {
 }
 
 /* A listener may stop listening meanwhile, itself. */
-static void tell(struct tasks *t, const char *task) {
+static void tasks_tell(struct tasks *t, const char *task) {
     struct task_listener *l = t->listeners;
     while (l) {
         struct task_listener *next = l->next;
@@ -97,30 +98,53 @@ static void free_work(struct work *k) {
     free(k);
 }
 
-static void on_job_end(void *ctx, const struct store_run_end *end) {
+/* What the endpoint of its type would have answered; NULL: it is longer than a result may be, or
+ * there will be another attempt. */
+static const char *work_result(const struct work *k, const struct store_run_end *end,
+                               struct buf *room) {
+    const struct task_rooms *r = &k->tasks->opt.rooms;
+    struct job_answered ignored;
+    struct err err;
+    if (end->fault)
+        return NULL;
+    if (!k->type->answer)
+        return end->answer_len <= LEDGER_RESULT_BYTES ? end->answer : NULL;
+    int rc = k->type->answer(&(struct job_asked){.store = r->store,
+                                                 .events = (size_t)*r->run_events,
+                                                 .id = k->run,
+                                                 .scope = {.all = true}},
+                             room, &ignored, &err);
+    if (rc < 0)
+        log_warn("task.result", "task", k->task, "error", err.message);
+    return rc < 0 || room->full ? NULL : room->data;
+}
+
+static void tasks_on_job_end(void *ctx, const struct store_run_end *end) {
     struct work *k = ctx;
     struct tasks *t = k->tasks;
     char task[ID_SIZE];
     bool cancelled = strcmp(end->status, "cancelled") == 0;
-    bool whole = end->detail_len <= LEDGER_RESULT_BYTES;
+    _cleanup_(buf) struct buf answer;
+    buf_init(&answer, LEDGER_RESULT_BYTES);
     struct desk_end e = {.state = cancelled                          ? TASK_CANCELLED
                                   : strcmp(end->status, "done") == 0 ? TASK_DONE
                                                                      : TASK_FAILED,
                          .fault = end->fault && !cancelled,
+                         .uncounted = end->unbegun,
                          .error_code = end->error_code,
                          .error_message = end->error_message,
-                         .result = whole ? end->detail : NULL};
+                         .result = work_result(k, end, &answer)};
     memcpy(task, k->task, sizeof(task));
     k->watch = NULL; /* it is gone when this returns */
     desk_ended(t->desk, k->task, k->attempt, &e);
     free_work(k);
     hooks_hint(t->hooks);
-    tell(t, task);
+    tasks_tell(t, task);
 }
 
 /* With what its key may do now. */
-static int identify(struct keyring *keys, const char *owner, struct identity *who,
-                    struct err *err) {
+static int tasks_identify(struct keyring *keys, const char *owner, struct identity *who,
+                          struct err *err) {
     if (!*owner) {
         *who = (struct identity){.operator_ = true, .scope = KEY_SCOPE_ADMIN};
         return 0;
@@ -129,7 +153,7 @@ static int identify(struct keyring *keys, const char *owner, struct identity *wh
 }
 
 /* In any thread. */
-static void read_load(void *ctx) {
+static void tasks_read_load(void *ctx) {
     struct body_load *l = ctx;
     const char *text = l->task.body;
     size_t len = l->task.body_len;
@@ -139,7 +163,7 @@ static void read_load(void *ctx) {
         sandbox_decode_files(l->json);
 }
 
-static void free_load(void *ctx) {
+static void tasks_free_load(void *ctx) {
     struct body_load *l = ctx;
     if (l->loaded)
         l->type->unload(l->loaded);
@@ -163,14 +187,13 @@ static struct body_load *make_load(const struct tasks *t, const struct task_type
 static int begin_job(const struct tasks_options *o, const struct body_load *l, struct err *err) {
     const struct ledger_task *task = &l->task;
     struct identity who;
-    int rc = identify(o->keys, task->owner, &who, err);
+    int rc = tasks_identify(o->keys, task->owner, &who, err);
     if (rc == 0 && l->rc < 0)
         *err = l->err;
     if (rc < 0 || l->rc < 0)
         return -(int)err->code;
-    _cleanup_(json) json_t *grants = sandbox_grants(&who);
-    jobs_expect(o->rooms.jobs, task->run);
-    rc = l->type->start(
+    _cleanup_(json) json_t *grants = key_grants(&who);
+    return l->type->start(
         &o->rooms,
         &(struct task_start){.run = task->run,
                              .owner = task->owner,
@@ -179,16 +202,14 @@ static int begin_job(const struct tasks_options *o, const struct body_load *l, s
                              .body = l->json,
                              .loaded = l->loaded},
         err);
-    jobs_expect(o->rooms.jobs, NULL);
-    return rc;
 }
 
 /* Begins the job, and frees the work if there is none. */
-static int begin_work(struct work *k, const struct body_load *l, struct err *err) {
+static int tasks_begin_work(struct work *k, const struct body_load *l, struct err *err) {
     struct jobs *jobs = k->tasks->opt.rooms.jobs;
     int rc = begin_job(&k->tasks->opt, l, err);
     if (rc == 0)
-        rc = job_watch(jobs, k->run, on_job_end, k, &k->watch, err);
+        rc = job_watch(jobs, k->run, tasks_on_job_end, k, &k->watch, err);
     if (rc < 0)
         free_work(k);
     return rc;
@@ -202,10 +223,10 @@ static void end_unbegun(struct work *k) {
     memcpy(task, k->task, sizeof(task));
     desk_ended(t->desk, k->task, k->attempt, &(struct desk_end){.state = TASK_CANCELLED});
     free_work(k);
-    tell(t, task);
+    tasks_tell(t, task);
 }
 
-static void on_load_read(void *ctx) {
+static void tasks_on_load_read(void *ctx) {
     struct body_load *l = ctx;
     struct work *k = l->work;
     struct tasks *t = k->tasks;
@@ -214,12 +235,14 @@ static void on_load_read(void *ctx) {
     k->load = NULL;
     if (k->stopped) {
         end_unbegun(k);
-    } else if (begin_work(k, l, &err) < 0) {
+    } else if (tasks_begin_work(k, l, &err) < 0) {
         struct desk_end e = desk_end_of(&err);
         desk_ended(t->desk, l->task.id, attempt, &e);
-        tell(t, l->task.id);
+        tasks_tell(t, l->task.id);
+    } else {
+        tasks_tell(t, l->task.id); /* now there is a job to follow */
     }
-    intake_dispose(t->opt.intake, free_load, l);
+    intake_dispose(t->opt.intake, tasks_free_load, l);
 }
 
 /* The server ends. */
@@ -227,47 +250,47 @@ static void drop_load(void *ctx) {
     struct body_load *l = ctx;
     if (l->work)
         end_unbegun(l->work);
-    free_load(l);
+    tasks_free_load(l);
 }
 
-static void read_apart(struct work *k, struct body_load *l) {
+static void tasks_read_apart(struct work *k, struct body_load *l) {
     l->work = k;
     k->load = l;
     (void)intake_start(k->tasks->opt.intake,
                        &(struct intake_ask){.owner = l->task.owner,
                                             .bytes = l->task.body_len,
                                             .waits = true, /* for the desk has so many places */
-                                            .work = read_load,
-                                            .on_done = on_load_read,
+                                            .work = tasks_read_load,
+                                            .on_done = tasks_on_load_read,
                                             .free = drop_load,
                                             .ctx = l},
                        NULL);
 }
 
-static int start(void *ctx, struct ledger_task *task, struct err *err) {
+static int tasks_start(void *ctx, struct ledger_task *task, struct err *err) {
     struct tasks *t = ctx;
     const struct task_type *type = task_type_find(task->type, err);
     if (!type)
         return -(int)err->code;
     struct work *k = xcalloc(1, sizeof(*k));
-    *k = (struct work){.next = t->works, .tasks = t, .attempt = task->attempt};
+    *k = (struct work){.next = t->works, .tasks = t, .type = type, .attempt = task->attempt};
     memcpy(k->task, task->id, sizeof(k->task));
     memcpy(k->run, task->run, sizeof(k->run));
     t->works = k;
     struct body_load *l = make_load(t, type, task);
     int rc = 0;
     if (t->opt.intake && task->body_len > LIMIT_READ_AT_ONCE_BYTES) {
-        read_apart(k, l);
+        tasks_read_apart(k, l);
     } else {
-        read_load(l);
-        rc = begin_work(k, l, err);
-        free_load(l);
+        tasks_read_load(l);
+        rc = tasks_begin_work(k, l, err);
+        tasks_free_load(l);
     }
-    tell(t, task->id);
+    tasks_tell(t, task->id);
     return rc;
 }
 
-static void cancel(struct work *k) {
+static void tasks_cancel(struct work *k) {
     struct err err;
     if (k->load)
         k->stopped = true;
@@ -277,47 +300,48 @@ static void cancel(struct work *k) {
         log_warn("task.stop", "task", k->task, "error", err.message);
 }
 
-static void stop(void *ctx, const char *task, int64_t attempt) {
+static void tasks_on_stop(void *ctx, const char *task, int64_t attempt) {
     const struct tasks *t = ctx;
     for (struct work *k = t->works; k; k = k->next)
         if (k->attempt == attempt && strcmp(k->task, task) == 0)
-            cancel(k);
+            tasks_cancel(k);
 }
 
 void tasks_end_jobs(struct tasks *t) {
+    hooks_close(steal_ptr(&t->hooks));
     for (struct work *k = t->works; k; k = k->next)
-        cancel(k);
+        tasks_cancel(k);
 }
 
 /* --- the desk on the loop --- */
 
-static int64_t now_ms(void *ctx) {
+static int64_t tasks_now_ms(void *ctx) {
     (void)ctx;
     return clock_mono_ms();
 }
 
-static void ask(void *ctx, const struct ledger_ask *what, ledger_on_answer on_answer,
-                void *answer_ctx) {
+static void tasks_ask(void *ctx, const struct ledger_ask *what, ledger_on_answer on_answer,
+                      void *answer_ctx) {
     const struct tasks *t = ctx;
     ledger_call(t->opt.ledger, what, on_answer, answer_ctx);
 }
 
-static void on_tick(void *ctx) {
+static void tasks_on_tick(void *ctx) {
     struct tasks *t = ctx;
     if (!t->over)
         desk_tick(t->desk);
 }
 
-static void on_timer(uv_timer_t *timer) {
-    on_tick(timer->data);
+static void tasks_on_timer(uv_timer_t *timer) {
+    tasks_on_tick(timer->data);
 }
 
-static void wake(void *ctx, int64_t after_ms) {
+static void tasks_wake(void *ctx, int64_t after_ms) {
     struct tasks *t = ctx;
     if (after_ms > 0)
-        (void)uv_timer_start(&t->timer, on_timer, (uint64_t)after_ms, 0);
+        (void)uv_timer_start(&t->timer, tasks_on_timer, (uint64_t)after_ms, 0);
     else
-        later_post(&t->later, &t->tick, on_tick, t);
+        later_post(&t->later, &t->tick, tasks_on_tick, t);
 }
 
 struct tasks *tasks_create(const struct tasks_options *options) {
@@ -334,21 +358,33 @@ struct tasks *tasks_create(const struct tasks_options *options) {
                                                  .keep_ms = s->keep_s * 1000,
                                                  .keep_tasks = s->keep_tasks,
                                                  .keep_bytes = s->keep_mb << 20,
-                                                 .now_ms = now_ms,
-                                                 .ask = ask,
-                                                 .start = start,
-                                                 .stop = stop,
-                                                 .wake = wake,
+                                                 .now_ms = tasks_now_ms,
+                                                 .ask = tasks_ask,
+                                                 .start = tasks_start,
+                                                 .stop = tasks_on_stop,
+                                                 .wake = tasks_wake,
                                                  .ctx = t});
     t->hooks = hooks_create(&(struct hooks_options){
         .loop = options->loop, .ledger = options->ledger, .private_hosts = s->private_webhooks});
-    wake(t, 0);
+    tasks_wake(t, 0);
     return t;
 }
 
 int tasks_check(const struct tasks *t, const struct task_type *type, const json_t *body,
-                struct err *err) {
-    return type->check(&t->opt.rooms, body, err);
+                int64_t *timeout_ms, struct err *err) {
+    const char *setting;
+    int rc = type->check(&t->opt.rooms, body, err);
+    if (rc < 0)
+        return err_wrap(err, "\"input\"");
+    int64_t most = type->limit_ms(&t->opt.rooms, body, &setting);
+    if (*timeout_ms > most)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"timeout_ms\" may be %lld at most: a task of type %s with this input ends "
+                       "before (limit: %s, and a minute and more for what is around it)",
+                       (long long)most, type->name, setting);
+    if (*timeout_ms == 0)
+        *timeout_ms = most;
+    return 0;
 }
 
 void tasks_hint(struct tasks *t, const char *cancelled) {
@@ -359,14 +395,17 @@ void tasks_hint(struct tasks *t, const char *cancelled) {
     hooks_hint(t->hooks);
 }
 
+bool tasks_are_busy(const struct tasks *t) {
+    return t && desk_is_busy(t->desk);
+}
+
 void tasks_stop(struct tasks *t) {
     if (!t)
         return;
     desk_close(t->desk);
-    hooks_close(steal_ptr(&t->hooks));
 }
 
-static void on_closed(uv_handle_t *h) {
+static void tasks_on_closed(uv_handle_t *h) {
     struct tasks *t = h->data;
     if (--t->handles > 0)
         return;
@@ -381,6 +420,6 @@ void tasks_destroy(struct tasks *t) {
     if (!t)
         return;
     t->over = true;
-    uv_close((uv_handle_t *)&t->timer, on_closed);
-    later_queue_close(&t->later, on_closed, t);
+    uv_close((uv_handle_t *)&t->timer, tasks_on_closed);
+    later_queue_close(&t->later, tasks_on_closed, t);
 }

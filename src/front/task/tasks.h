@@ -2,7 +2,7 @@
 /* Tasks on this server: the desk on the loop. It begins the jobs of what it has claimed, tells the
  * desk how they ended, and tells whoever listens that something about a task has changed. */
 
-#include "front/keys.h"
+#include "front/ledger/keyring.h"
 #include "front/ledger/ledger.h"
 #include "front/task/settings.h"
 #include "front/task/types.h"
@@ -19,11 +19,13 @@ struct tasks_options {
 };
 
 struct tasks *tasks_create(const struct tasks_options *options);
-/* Whether a body is one of its type. */
+/* Whether a body is one of its type, and may take that long; 0 becomes how long it may. */
 int tasks_check(const struct tasks *t, const struct task_type *type, const json_t *body,
-                struct err *err);
+                int64_t *timeout_ms, struct err *err);
 /* Nothing new is begun; what ends from now on because it is stopped is tried again later. */
 void tasks_stop(struct tasks *t);
+/* Whether any is at work here, or its end is not in the ledger yet. */
+bool tasks_are_busy(const struct tasks *t);
 /* After that: cancels the jobs that still run. */
 void tasks_end_jobs(struct tasks *t);
 /* Every job has ended, and the ledger is closed: whatever it was asked is answered. */

@@ -4,11 +4,11 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/job/answer.h"
 #include "front/store/store.h"
 
 struct codes;
 struct executes;
-struct facet_open;
 struct jobs;
 struct runner;
 struct workers;
@@ -18,15 +18,16 @@ struct task_rooms {
     struct jobs *jobs;
     struct runner *runner;
     struct workers *workers;
-    const struct facet_open *facet_open;
     struct codes *codes;
     struct executes *executes;
+    struct store *store;
+    const int64_t *run_events; /* that a job may have */
 };
 
 struct run_limits;
 
 struct task_start {
-    const char *run;   /* the id of the job: jobs_expect() has it, for those who do not ask */
+    const char *run;   /* the id of the job */
     const char *owner; /* whose key it is */
     struct store_scope scope;
     const json_t *grants;
@@ -47,6 +48,11 @@ struct task_type {
     void (*unload)(void *loaded);
     /* Has begun a job when it returns 0. */
     int (*start)(const struct task_rooms *r, const struct task_start *how, struct err *err);
+    /* What its endpoint answers about a job that has ended; NULL: the end of the job has it. */
+    int (*answer)(const struct job_asked *ask, struct buf *out, struct job_answered *ret,
+                  struct err *err);
+    /* How long the job of that body may take by itself, and what says so, for people. */
+    int64_t (*limit_ms)(const struct task_rooms *r, const json_t *body, const char **ret_setting);
 };
 
 /* NULL with err: there is none of that name. */

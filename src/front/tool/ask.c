@@ -19,7 +19,7 @@ struct tool_ask {
     struct model_stream *stream; /* NULL: what it may cost is being set aside */
 };
 
-static void stop(struct tool_ask *a) {
+static void tool_ask_stop(struct tool_ask *a) {
     const struct tool_env *env = a->opt.env;
     struct model_usage usage = {0};
     if (a->stream) {
@@ -35,25 +35,25 @@ static void stop(struct tool_ask *a) {
     free(a);
 }
 
-static void finish(struct tool_ask *a, const json_t *content, const struct err *err) {
+static void tool_ask_finish(struct tool_ask *a, const json_t *content, const struct err *err) {
     struct ask_options o = a->opt;
-    stop(a);
+    tool_ask_stop(a);
     o.done(o.ctx, content, err);
 }
 
-static void on_done(void *ctx, enum model_stop stop, json_t *message) {
+static void tool_ask_on_done(void *ctx, enum model_stop stop, json_t *message) {
     (void)stop;
-    finish(ctx, json_object_get(message, "content"), NULL);
+    tool_ask_finish(ctx, json_object_get(message, "content"), NULL);
 }
 
-static void on_error(void *ctx, const struct err *err, bool retryable, json_t *partial) {
+static void tool_ask_on_error(void *ctx, const struct err *err, bool retryable, json_t *partial) {
     (void)retryable;
     (void)partial;
-    finish(ctx, NULL, err);
+    tool_ask_finish(ctx, NULL, err);
 }
 
 /* Watched while it comes, as the dialog's own answers are. */
-static void check(struct tool_ask *a) {
+static void tool_ask_check(struct tool_ask *a) {
     struct err err;
     struct model_usage usage = model_stream_usage(a->stream);
     const struct tool_env *env = a->opt.env;
@@ -61,28 +61,28 @@ static void check(struct tool_ask *a) {
         !(a->hold && account_is_exceeded(a->hold, &usage)))
         return;
     (void)err_set(&err, ERR_LIMIT, "the budget is used up");
-    finish(a, NULL, &err);
+    tool_ask_finish(a, NULL, &err);
 }
 
-static void on_usage(void *ctx, const struct model_usage *usage) {
+static void tool_ask_on_usage(void *ctx, const struct model_usage *usage) {
     (void)usage;
-    check(ctx);
+    tool_ask_check(ctx);
 }
 
-static void on_text_delta(void *ctx, const char *text, size_t len) {
+static void tool_ask_on_text_delta(void *ctx, const char *text, size_t len) {
     (void)text;
     (void)len;
-    check(ctx);
+    tool_ask_check(ctx);
 }
 
 static const struct model_callbacks callbacks = {
-    .on_usage = on_usage,
-    .on_text_delta = on_text_delta,
-    .on_done = on_done,
-    .on_error = on_error,
+    .on_usage = tool_ask_on_usage,
+    .on_text_delta = tool_ask_on_text_delta,
+    .on_done = tool_ask_on_done,
+    .on_error = tool_ask_on_error,
 };
 
-static int start_stream(struct tool_ask *a, int64_t granted, struct err *err) {
+static int tool_ask_start_stream(struct tool_ask *a, int64_t granted, struct err *err) {
     const struct tool_env *env = a->opt.env;
     int64_t wanted = a->opt.max_tokens;
     return model_stream(
@@ -96,14 +96,14 @@ static int start_stream(struct tool_ask *a, int64_t granted, struct err *err) {
         &callbacks, a, &a->stream, err);
 }
 
-static void on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
+static void tool_ask_on_held(void *ctx, const struct account_grant *grant, const struct err *err) {
     struct tool_ask *a = ctx;
     struct err why;
     if (err)
         a->hold = NULL;
-    else if (start_stream(a, grant->max_tokens, &why) == 0)
+    else if (tool_ask_start_stream(a, grant->max_tokens, &why) == 0)
         return;
-    finish(a, NULL, err ? err : &why);
+    tool_ask_finish(a, NULL, err ? err : &why);
 }
 
 int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, struct err *err) {
@@ -123,11 +123,11 @@ int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, stru
                                    .input_bytes = strlen(options->system) + strlen(options->text),
                                    .max_tokens = options->max_tokens,
                                    .searches = options->server_tools ? ASK_SEARCHES : 0},
-            on_held, a);
+            tool_ask_on_held, a);
     else
-        rc = start_stream(a, 0, err);
+        rc = tool_ask_start_stream(a, 0, err);
     if (rc < 0) {
-        stop(a);
+        tool_ask_stop(a);
         return rc;
     }
     *ret_ask = a;
@@ -136,7 +136,7 @@ int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, stru
 
 void ask_cancel(struct tool_ask *a) {
     if (a)
-        stop(a);
+        tool_ask_stop(a);
 }
 
 json_t *ask_text(const json_t *content) {

@@ -24,14 +24,14 @@ struct code_call {
     char *code;
 };
 
-static void free_call(struct code_call *c) {
+static void execute_code_free_call(struct code_call *c) {
     tool_call_forget(&c->base);
     free(c->code);
     free(c);
 }
 
 /* The error of a run as one text: its stack, or its name, message and place. */
-static char *error_text(const json_t *error) {
+static char *execute_code_error_text(const json_t *error) {
     const json_t *stack = json_object_get(error, "stack");
     if (json_is_string(stack))
         return xstrdup(json_string_value(stack));
@@ -47,7 +47,7 @@ static char *error_text(const json_t *error) {
 static json_t *shape_output(const struct run *run) {
     const json_t *error = run_error(run);
     const char *kind = json_string_value(json_object_get(error, "kind"));
-    _cleanup_(free) char *text = error ? error_text(error) : NULL;
+    _cleanup_(free) char *text = error ? execute_code_error_text(error) : NULL;
     size_t n;
     const char *lines = run_output(run, &n);
     _cleanup_(buf) struct buf out;
@@ -65,7 +65,8 @@ static json_t *shape_output(const struct run *run) {
                      text ? json_text(text) : json_null());
 }
 
-static void on_run_done(void *ctx, const struct run *run, const char *record, size_t len) {
+static void execute_code_on_run_done(void *ctx, const struct run *run, const char *record,
+                                     size_t len) {
     (void)record;
     (void)len;
     struct code_call *c = ctx;
@@ -81,12 +82,12 @@ static void on_run_done(void *ctx, const struct run *run, const char *record, si
                                      .cancelled = !c->base.done});
     tool_done done = c->base.done;
     void *done_ctx = c->base.ctx;
-    free_call(c);
+    execute_code_free_call(c);
     if (done)
         done(done_ctx, &(struct tool_result){.output = output});
 }
 
-static void write_source(struct buf *out, const char *code) {
+static void execute_code_write_source(struct buf *out, const char *code) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
@@ -102,14 +103,15 @@ static void write_source(struct buf *out, const char *code) {
     json_writer_object_end(&w);
 }
 
-static int start(const struct tool_request *q, struct tool_call **ret_call, struct err *err) {
+static int execute_code_start(const struct tool_request *q, struct tool_call **ret_call,
+                              struct err *err) {
     const char *code = json_string_value(json_object_get(q->input, "code"));
     if (!code)
         return err_set(err, ERR_BAD_REQUEST, "the tool \"%s\" needs a text \"code\"",
                        q->offer->name);
     _cleanup_(buf) struct buf source;
     buf_init(&source, SOURCE_MAX_BYTES);
-    write_source(&source, code);
+    execute_code_write_source(&source, code);
     static const char spec[] = "{\"verify\":true,\"method\":\"run\"}";
     struct code_call *c = xcalloc(1, sizeof(*c));
     c->base = (struct tool_call){.env = q->env, .done = q->done, .ctx = q->ctx};
@@ -117,7 +119,6 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
     struct run_request r = {.owner = q->env->owner,
                             .kind = "execution",
                             .inner = true,
-                            .untold = true,
                             .title = q->env->title,
                             .source = source.data,
                             .source_len = source.len,
@@ -126,11 +127,11 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
                             .spec_len = sizeof(spec) - 1,
                             .env = q->env->bindings,
                             .limits = q->env->limits,
-                            .callbacks = {.on_done = on_run_done},
+                            .callbacks = {.on_done = execute_code_on_run_done},
                             .ctx = c};
     c->run = run_start(q->env->runner, q->env->jobs, &r, err);
     if (!c->run) {
-        free_call(c);
+        execute_code_free_call(c);
         return -(int)err->code;
     }
     *ret_call = &c->base;
@@ -138,7 +139,7 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
 }
 
 /* What the program has done stays, and is told when it has ended. */
-static void cancel(struct tool_call *call) {
+static void execute_code_cancel(struct tool_call *call) {
     struct code_call *c = (struct code_call *)call;
     tool_call_leave(call);
     run_cancel(c->run);
@@ -152,6 +153,6 @@ const struct tool tool_execute_code = {
     .schema = "{\"type\":\"object\",\"properties\":{\"code\":{\"type\":\"string\","
               "\"description\":\"\"}},\"required\":[\"code\"],\"additionalProperties\":false}",
     .parameter = "code",
-    .start = start,
-    .cancel = cancel,
+    .start = execute_code_start,
+    .cancel = execute_code_cancel,
 };

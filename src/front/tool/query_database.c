@@ -19,41 +19,44 @@ struct query_call {
 };
 
 /* Takes output. */
-static void finish(struct query_call *c, json_t *output) {
+static void query_database_finish(struct query_call *c, json_t *output) {
     c->base.done(c->base.ctx, &(struct tool_result){.output = output});
     json_decref(output);
     free(c);
 }
 
-static json_t *failure(const char *json, size_t len, const struct err *err) {
-    _cleanup_(json) json_t *e = json ? json_loadb(json, len, JSON_ALLOW_NUL, NULL) : NULL;
+static json_t *query_database_failure(const char *json, size_t len, const struct err *err) {
+    _cleanup_(json) json_t *e = json ? json_read(json, len) : NULL;
     const char *name = json_string_value(json_object_get(e, "name"));
     _cleanup_(json) json_t *text = rows_error(json, len, err);
     return json_pack("{s:o}", "error",
                      json_sprintf("%s: %s", name ? name : "Error", json_string_value(text)));
 }
 
-static void on_answer(void *ctx, bool ok, const char *json, size_t len, const struct err *err) {
+static void query_database_on_answer(void *ctx, bool ok, const char *json, size_t len,
+                                     const struct err *err) {
     struct query_call *c = ctx;
     size_t max = c->base.env->result_bytes;
     if (!ok) {
-        finish(c, failure(json, len, err));
+        query_database_finish(c, query_database_failure(json, len, err));
         return;
     }
     if (len > max) {
-        finish(c, json_pack("{s:o}", "error",
-                            json_sprintf("the result has %zu bytes and may have %zu (limit "
-                                         "agent_tool_bytes): select fewer rows or columns",
-                                         len, max)));
+        query_database_finish(
+            c, json_pack("{s:o}", "error",
+                         json_sprintf("the result has %zu bytes and may have %zu (limit "
+                                      "agent_tool_bytes): select fewer rows or columns",
+                                      len, max)));
         return;
     }
     json_t *rows = rows_read(json, len);
-    finish(c, json_pack("{s:I,s:o}", "rowCount", (json_int_t)json_array_size(rows), "rows", rows));
+    query_database_finish(
+        c, json_pack("{s:I,s:o}", "rowCount", (json_int_t)json_array_size(rows), "rows", rows));
 }
 
-static void on_refused(void *ctx) {
+static void query_database_on_refused(void *ctx) {
     struct query_call *c = ctx;
-    finish(c, failure(NULL, 0, &c->why));
+    query_database_finish(c, query_database_failure(NULL, 0, &c->why));
 }
 
 static const struct facet_ref *find_facet(const struct tool_env *env, const char *name) {
@@ -63,7 +66,8 @@ static const struct facet_ref *find_facet(const struct tool_env *env, const char
     return NULL;
 }
 
-static int start(const struct tool_request *q, struct tool_call **ret_call, struct err *err) {
+static int query_database_start(const struct tool_request *q, struct tool_call **ret_call,
+                                struct err *err) {
     const json_t *sql = json_object_get(q->input, "sql");
     const struct facet_ref *ref = find_facet(q->env, q->offer->facet);
     if (!json_is_string(sql))
@@ -78,14 +82,15 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
     (void)buf_add_char(&args, ']');
     struct query_call *c = xcalloc(1, sizeof(*c));
     c->base = (struct tool_call){.env = q->env, .done = q->done, .ctx = q->ctx};
-    c->op = facets_call(q->env->runner->facets, ref, "query", args.data, on_answer, c, &c->why);
+    c->op = facets_call(q->env->runner->facets, ref, "query", args.data, query_database_on_answer,
+                        c, &c->why);
     if (!c->op)
-        later_post(q->env->later, &c->refused, on_refused, c);
+        later_post(q->env->later, &c->refused, query_database_on_refused, c);
     *ret_call = &c->base;
     return 0;
 }
 
-static void cancel(struct tool_call *call) {
+static void query_database_cancel(struct tool_call *call) {
     struct query_call *c = (struct query_call *)call;
     facet_op_cancel(c->op);
     later_cancel(&c->refused);
@@ -100,6 +105,6 @@ const struct tool tool_query_database = {
     .schema = "{\"type\":\"object\",\"properties\":{\"sql\":{\"type\":\"string\","
               "\"description\":\"\"}},\"required\":[\"sql\"],\"additionalProperties\":false}",
     .parameter = "sql",
-    .start = start,
-    .cancel = cancel,
+    .start = query_database_start,
+    .cancel = query_database_cancel,
 };

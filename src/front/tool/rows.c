@@ -2,7 +2,7 @@
 
 #include "base/cleanup.h"
 
-static json_t *scalar(json_t *v) {
+static json_t *tool_rows_scalar(json_t *v) {
     /* ["b", base64] and ["i", digits]: what JSON has no word for. */
     return json_is_array(v) ? json_array_get(v, 1) : v;
 }
@@ -23,7 +23,7 @@ json_t *rows_read(const char *json, size_t len) {
         size_t k;
         const json_t *name;
         json_array_foreach(columns, k, name)(void)
-            json_object_set(o, json_string_value(name), scalar(json_array_get(row, k)));
+            json_object_set(o, json_string_value(name), tool_rows_scalar(json_array_get(row, k)));
         (void)json_array_append_new(out, o);
     }
     return out;
@@ -42,7 +42,7 @@ char *rows_text(const char *json, size_t len, size_t max_bytes, size_t *ret_len,
 }
 
 json_t *rows_error(const char *json, size_t len, const struct err *err) {
-    _cleanup_(json) json_t *e = json ? json_loadb(json, len, JSON_ALLOW_NUL, NULL) : NULL;
+    _cleanup_(json) json_t *e = json ? json_read(json, len) : NULL;
     json_t *message = json_object_get(e, "message");
     if (json_is_string(message))
         return json_incref(message);

@@ -42,7 +42,7 @@ int tool_offer_init(struct tool_offer *o, const struct tool *tool,
                     const struct tool_offer_options *options, struct err *err) {
     const char *name = options->name ? options->name : tool->name;
     const char *description = options->description ? options->description : tool->description;
-    json_t *schema = json_loads(tool->schema, 0, NULL);
+    json_t *schema = json_read_str(tool->schema);
     assert(schema);
     json_t *property = tool->parameter
                            ? json_object_get(json_object_get(schema, "properties"), tool->parameter)

@@ -16,7 +16,7 @@ struct todo_call {
     json_t *detail;
 };
 
-static void free_call(struct todo_call *c) {
+static void todo_write_free_call(struct todo_call *c) {
     json_decref(c->detail);
     free(c);
 }
@@ -58,18 +58,19 @@ static int read_todos(const json_t *in, json_t *out, struct err *err) {
     return 0;
 }
 
-static void tell(void *ctx) {
+static void todo_write_tell(void *ctx) {
     struct todo_call *c = ctx;
     _cleanup_(json) json_t *text = json_string(
         "The list is written. Go on with what is in progress, and keep the list up to date.");
     tool_done done = c->base.done;
     void *done_ctx = c->base.ctx;
     _cleanup_(json) json_t *detail = steal_ptr(&c->detail);
-    free_call(c);
+    todo_write_free_call(c);
     done(done_ctx, &(struct tool_result){.output = text, .detail = detail});
 }
 
-static int start(const struct tool_request *q, struct tool_call **ret_call, struct err *err) {
+static int todo_write_start(const struct tool_request *q, struct tool_call **ret_call,
+                            struct err *err) {
     _cleanup_(json) json_t *todos = json_array();
     int rc = read_todos(json_object_get(q->input, "todos"), todos, err);
     if (rc < 0)
@@ -79,15 +80,15 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
     json_t *before = q->env->todos ? steal_ptr(&q->env->todos) : json_array();
     c->detail = json_pack("{s:o,s:O}", "oldTodos", before, "newTodos", todos);
     q->env->todos = steal_ptr(&todos);
-    later_post(q->env->later, &c->told, tell, c);
+    later_post(q->env->later, &c->told, todo_write_tell, c);
     *ret_call = &c->base;
     return 0;
 }
 
-static void cancel(struct tool_call *call) {
+static void todo_write_cancel(struct tool_call *call) {
     struct todo_call *c = (struct todo_call *)call;
     later_cancel(&c->told);
-    free_call(c);
+    todo_write_free_call(c);
 }
 
 const struct tool tool_todo_write = {
@@ -105,6 +106,6 @@ const struct tool tool_todo_write = {
               "done: Running the tests\"}},"
               "\"required\":[\"content\",\"status\",\"activeForm\"],\"additionalProperties\":"
               "false}}},\"required\":[\"todos\"],\"additionalProperties\":false}",
-    .start = start,
-    .cancel = cancel,
+    .start = todo_write_start,
+    .cancel = todo_write_cancel,
 };

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 #include "front/tool/ask.h"
 #include "front/web/charset.h"
@@ -34,7 +35,7 @@ struct fetch_call {
     bool cut;
 };
 
-static void free_call(struct fetch_call *c) {
+static void web_fetch_free_call(struct fetch_call *c) {
     free(c->url);
     free(c->prompt);
     free(c);
@@ -42,11 +43,11 @@ static void free_call(struct fetch_call *c) {
 
 /* --- the end --- */
 
-static void fail(struct fetch_call *c, const struct err *err) {
+static void web_fetch_fail(struct fetch_call *c, const struct err *err) {
     struct tool_call base = c->base;
-    _cleanup_(json) json_t *text =
-        json_sprintf("%.200s could not be read: %s", c->url, err->message);
-    free_call(c);
+    _cleanup_(free) char *why = text_make("%.200s could not be read: %s", c->url, err->message);
+    _cleanup_(json) json_t *text = json_string(why);
+    web_fetch_free_call(c);
     base.done(base.ctx, &(struct tool_result){.output = text, .failed = true});
 }
 
@@ -64,30 +65,30 @@ static const char *status_name(int status) {
 }
 
 /* Takes result. */
-static void finish(struct fetch_call *c, json_t *result) {
+static void web_fetch_finish(struct fetch_call *c, json_t *result) {
     struct tool_call base = c->base;
     _cleanup_(json) json_t *text = result;
     _cleanup_(json) json_t *detail =
         json_pack("{s:I,s:i,s:s,s:O,s:I,s:s}", "bytes", (json_int_t)c->bytes, "code", c->status,
                   "codeText", status_name(c->status), "result", text, "durationMs",
                   (json_int_t)(clock_mono_ms() - c->begun_ms), "url", c->url);
-    free_call(c);
+    web_fetch_free_call(c);
     base.done(base.ctx, &(struct tool_result){.output = text, .detail = detail});
 }
 
 /* --- the question --- */
 
-static void on_answer(void *ctx, const json_t *content, const struct err *err) {
+static void web_fetch_on_answer(void *ctx, const json_t *content, const struct err *err) {
     struct fetch_call *c = ctx;
     c->ask = NULL;
     if (err)
-        fail(c, err);
+        web_fetch_fail(c, err);
     else
-        finish(c, ask_text(content));
+        web_fetch_finish(c, ask_text(content));
 }
 
 /* So much of the text as is read at a time, from the offset on, and what is behind it. */
-static json_t *cut_text(const struct fetch_call *c, const char *text, size_t len) {
+static json_t *web_fetch_cut_text(const struct fetch_call *c, const char *text, size_t len) {
     size_t from = utf8_floor(text, len, MIN((size_t)c->offset, len));
     size_t n = utf8_floor(text + from, len - from, LIMIT_WEB_TEXT_BYTES);
     _cleanup_(buf) struct buf b;
@@ -106,9 +107,9 @@ static json_t *cut_text(const struct fetch_call *c, const char *text, size_t len
 
 static void take_text(struct fetch_call *c, const char *text, size_t len) {
     struct err err;
-    json_t *shown = cut_text(c, text, len);
+    json_t *shown = web_fetch_cut_text(c, text, len);
     if (!*c->prompt || c->base.env->model->provider == MODEL_DEMO) {
-        finish(c, shown);
+        web_fetch_finish(c, shown);
         return;
     }
     _cleanup_(free) char *question =
@@ -118,15 +119,15 @@ static void take_text(struct fetch_call *c, const char *text, size_t len) {
                                         .system = web_fetch_prompt,
                                         .text = question,
                                         .max_tokens = ANSWER_TOKENS,
-                                        .done = on_answer,
+                                        .done = web_fetch_on_answer,
                                         .ctx = c},
                   &c->ask, &err) < 0)
-        fail(c, &err);
+        web_fetch_fail(c, &err);
 }
 
 /* --- the page --- */
 
-static void on_read(void *ctx, const char *text, size_t len, bool cut) {
+static void web_fetch_on_read(void *ctx, const char *text, size_t len, bool cut) {
     struct fetch_call *c = ctx;
     c->reading = NULL;
     (void)cut;
@@ -155,12 +156,12 @@ static enum content content_of(const struct visit_page *p) {
     return CONTENT_OTHER;
 }
 
-static void on_page(void *ctx, const struct visit_page *p, const struct err *failed) {
+static void web_fetch_on_page(void *ctx, const struct visit_page *p, const struct err *failed) {
     struct fetch_call *c = ctx;
     struct err err;
     c->visit = NULL;
     if (failed) {
-        fail(c, failed);
+        web_fetch_fail(c, failed);
         return;
     }
     free(c->url);
@@ -175,7 +176,7 @@ static void on_page(void *ctx, const struct visit_page *p, const struct err *fai
                           ? "it is a PDF, which is not read here; look for a page in HTML"
                           : "it is \"%.60s\", which is no text",
                       p->type);
-        fail(c, &err);
+        web_fetch_fail(c, &err);
         return;
     }
     _cleanup_(buf) struct buf text;
@@ -187,12 +188,13 @@ static void on_page(void *ctx, const struct visit_page *p, const struct err *fai
                                                        .url = c->url,
                                                        .html = text.data ? text.data : "",
                                                        .len = text.len},
-                                 on_read, c);
+                                 web_fetch_on_read, c);
     else
         take_text(c, text.data ? text.data : "", text.len);
 }
 
-static int start(const struct tool_request *q, struct tool_call **ret_call, struct err *err) {
+static int web_fetch_start(const struct tool_request *q, struct tool_call **ret_call,
+                           struct err *err) {
     const struct web *web = q->env->web;
     const char *url = json_string_value(json_object_get(q->input, "url"));
     const char *prompt = json_string_value(json_object_get(q->input, "prompt"));
@@ -214,23 +216,23 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
                                              .pool = web->pool,
                                              .url = url,
                                              .timeout_ms = web->timeout_ms,
-                                             .done = on_page,
+                                             .done = web_fetch_on_page,
                                              .ctx = c},
                      &c->visit, err);
     if (rc < 0) {
-        free_call(c);
+        web_fetch_free_call(c);
         return err_wrap(err, "\"url\"");
     }
     *ret_call = &c->base;
     return 0;
 }
 
-static void cancel(struct tool_call *call) {
+static void web_fetch_cancel(struct tool_call *call) {
     struct fetch_call *c = (struct fetch_call *)call;
     visit_cancel(c->visit);
     reader_call_cancel(c->reading);
     ask_cancel(c->ask);
-    free_call(c);
+    web_fetch_free_call(c);
 }
 
 const struct tool tool_web_fetch = {
@@ -245,6 +247,6 @@ const struct tool tool_web_fetch = {
         "\"offset\":{\"type\":\"integer\",\"description\":\"Where in the page's text to begin, "
         "for long pages\"}},"
         "\"required\":[\"url\",\"prompt\"],\"additionalProperties\":false}",
-    .start = start,
-    .cancel = cancel,
+    .start = web_fetch_start,
+    .cancel = web_fetch_cancel,
 };

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "front/tool/ask.h"
 #include "loop/fetch.h"
 
@@ -41,7 +42,7 @@ struct search_call {
     int64_t begun_ms;
 };
 
-static void free_call(struct search_call *c) {
+static void web_search_free_call(struct search_call *c) {
     json_decref(c->allowed);
     json_decref(c->blocked);
     buf_finish(&c->body);
@@ -51,15 +52,15 @@ static void free_call(struct search_call *c) {
 
 /* --- the end --- */
 
-static void fail(struct search_call *c, const struct err *err) {
+static void web_search_fail(struct search_call *c, const struct err *err) {
     struct tool_call base = c->base;
     _cleanup_(json) json_t *text = json_sprintf("The search failed: %s", err->message);
-    free_call(c);
+    web_search_free_call(c);
     base.done(base.ctx, &(struct tool_result){.output = text, .failed = true});
 }
 
 /* Takes both. results: [{"title","url","snippet"?}]. */
-static void finish(struct search_call *c, json_t *text, json_t *results, int searches) {
+static void web_search_finish(struct search_call *c, json_t *text, json_t *results, int searches) {
     struct tool_call base = c->base;
     char id[ID_SIZE];
     _cleanup_(json) json_t *output = text;
@@ -67,14 +68,14 @@ static void finish(struct search_call *c, json_t *text, json_t *results, int sea
         json_pack("{s:s,s:[{s:s,s:o},O],s:f,s:i}", "query", c->query, "results", "tool_use_id",
                   id_new("srvtoolu", id), "content", results, output, "durationSeconds",
                   (double)(clock_mono_ms() - c->begun_ms) / 1000.0, "searchCount", searches);
-    free_call(c);
+    web_search_free_call(c);
     base.done(base.ctx, &(struct tool_result){.output = output, .detail = detail});
 }
 
 /* --- what is shown --- */
 
 /* The host of an address, in lower case; "" if it is none. */
-static void host_of(const char *url, char out[256]) {
+static void web_search_host_of(const char *url, char out[256]) {
     const char *at = strstr(url, "://");
     size_t n = 0;
     for (at = at ? at + 3 : ""; *at && !strchr("/?#:", *at) && n < 255; at++)
@@ -82,7 +83,7 @@ static void host_of(const char *url, char out[256]) {
     out[n] = 0;
 }
 
-static bool is_in(const char *host, const json_t *domains) {
+static bool web_search_is_in(const char *host, const json_t *domains) {
     size_t i;
     const json_t *v;
     json_array_foreach(domains, i, v) {
@@ -98,8 +99,9 @@ static bool is_in(const char *host, const json_t *domains) {
 
 static bool is_wanted(const struct search_call *c, const char *url) {
     char host[256];
-    host_of(url, host);
-    return *host && (!c->allowed || is_in(host, c->allowed)) && !is_in(host, c->blocked);
+    web_search_host_of(url, host);
+    return *host && (!c->allowed || web_search_is_in(host, c->allowed)) &&
+           !web_search_is_in(host, c->blocked);
 }
 
 static void add_result(const struct search_call *c, json_t *results, const json_t *from,
@@ -109,8 +111,8 @@ static void add_result(const struct search_call *c, json_t *results, const json_
     const char *snippet = json_string_value(json_object_get(from, snippet_key));
     if (!url || json_array_size(results) >= RESULTS_MAX || !is_wanted(c, url))
         return;
-    _cleanup_(free) char *t = xasprintf("%.*s", TEXT_BYTES, title ? title : url);
-    _cleanup_(free) char *s = snippet ? xasprintf("%.*s", TEXT_BYTES, snippet) : NULL;
+    _cleanup_(free) char *t = text_make("%.*s", TEXT_BYTES, title ? title : url);
+    _cleanup_(free) char *s = snippet ? text_make("%.*s", TEXT_BYTES, snippet) : NULL;
     json_t *one = json_pack("{s:o,s:s}", "title", json_text(t), "url", url);
     if (one && s)
         (void)json_object_set_new(one, "snippet", json_text(s));
@@ -138,11 +140,11 @@ static json_t *list_text(const json_t *results) {
 
 /* --- by the provider --- */
 
-static void on_answer(void *ctx, const json_t *content, const struct err *err) {
+static void web_search_on_answer(void *ctx, const json_t *content, const struct err *err) {
     struct search_call *c = ctx;
     c->ask = NULL;
     if (err) {
-        fail(c, err);
+        web_search_fail(c, err);
         return;
     }
     json_t *results = json_array();
@@ -160,10 +162,11 @@ static void on_answer(void *ctx, const json_t *content, const struct err *err) {
     }
     _cleanup_(json) json_t *said = ask_text(content);
     _cleanup_(json) json_t *list = list_text(results);
-    finish(c,
-           json_sprintf("%s\n\n%s", json_string_value(said) ? json_string_value(said) : "",
-                        json_string_value(list)),
-           results, searches);
+    web_search_finish(c,
+                      json_sprintf("%s\n\n%s",
+                                   json_string_value(said) ? json_string_value(said) : "",
+                                   json_string_value(list)),
+                      results, searches);
 }
 
 static int ask_provider(struct search_call *c, struct err *err) {
@@ -179,7 +182,7 @@ static int ask_provider(struct search_call *c, struct err *err) {
                                            .text = c->query,
                                            .server_tools = tools,
                                            .max_tokens = ANSWER_TOKENS,
-                                           .done = on_answer,
+                                           .done = web_search_on_answer,
                                            .ctx = c},
                      &c->ask, err);
 }
@@ -211,18 +214,18 @@ static int read_results(struct search_call *c, json_t *results, struct err *err)
     return rc;
 }
 
-static void on_head(void *ctx, struct fetch *f, int status) {
+static void web_search_on_head(void *ctx, struct fetch *f, int status) {
     (void)f;
     struct search_call *c = ctx;
     c->status = status;
 }
 
-static void on_data(void *ctx, const char *data, size_t len) {
+static void web_search_on_data(void *ctx, const char *data, size_t len) {
     struct search_call *c = ctx;
     (void)buf_add(&c->body, data, len);
 }
 
-static void on_end(void *ctx, const struct err *failed) {
+static void web_search_on_end(void *ctx, const struct err *failed) {
     struct search_call *c = ctx;
     struct err err;
     json_t *results = json_array();
@@ -231,10 +234,10 @@ static void on_end(void *ctx, const struct err *failed) {
         err = *failed;
     if (failed || read_results(c, results, &err) < 0) {
         json_decref(results);
-        fail(c, &err);
+        web_search_fail(c, &err);
         return;
     }
-    finish(c, list_text(results), results, 0);
+    web_search_finish(c, list_text(results), results, 0);
 }
 
 static void add_escaped(struct buf *b, const char *text) {
@@ -261,9 +264,9 @@ static int ask_server(struct search_call *c, struct err *err) {
                                                .nheaders = 1,
                                                .total_timeout_ms = TIME_MS,
                                                .max_body_bytes = ANSWER_BYTES,
-                                               .on_head = on_head,
-                                               .on_data = on_data,
-                                               .on_end = on_end,
+                                               .on_head = web_search_on_head,
+                                               .on_data = web_search_on_data,
+                                               .on_end = web_search_on_end,
                                                .ctx = c},
                        &c->fetch, err);
 }
@@ -287,7 +290,7 @@ static int read_domains(const json_t *input, const char *key, json_t **ret, stru
     return 0;
 }
 
-static int begin(struct search_call *c, const json_t *input, struct err *err) {
+static int web_search_begin(struct search_call *c, const json_t *input, struct err *err) {
     int rc = read_domains(input, "allowed_domains", &c->allowed, err);
     if (rc == 0)
         rc = read_domains(input, "blocked_domains", &c->blocked, err);
@@ -303,7 +306,8 @@ static int begin(struct search_call *c, const json_t *input, struct err *err) {
                    "\"execute\": {\"search_url\": \"http://127.0.0.1:8080\"}");
 }
 
-static int start(const struct tool_request *q, struct tool_call **ret_call, struct err *err) {
+static int web_search_start(const struct tool_request *q, struct tool_call **ret_call,
+                            struct err *err) {
     const char *query = json_string_value(json_object_get(q->input, "query"));
     if (!query || !*query || strlen(query) > QUERY_BYTES)
         return err_set(err, ERR_BAD_REQUEST,
@@ -314,20 +318,20 @@ static int start(const struct tool_request *q, struct tool_call **ret_call, stru
     c->query = xstrdup(query);
     c->begun_ms = clock_mono_ms();
     buf_init(&c->body, ANSWER_BYTES);
-    int rc = begin(c, q->input, err);
+    int rc = web_search_begin(c, q->input, err);
     if (rc < 0) {
-        free_call(c);
+        web_search_free_call(c);
         return rc;
     }
     *ret_call = &c->base;
     return 0;
 }
 
-static void cancel(struct tool_call *call) {
+static void web_search_cancel(struct tool_call *call) {
     struct search_call *c = (struct search_call *)call;
     ask_cancel(c->ask);
     fetch_cancel(c->fetch);
-    free_call(c);
+    web_search_free_call(c);
 }
 
 const struct tool tool_web_search = {
@@ -342,6 +346,6 @@ const struct tool tool_web_search = {
         "\"blocked_domains\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"description\":"
         "\"No results from these domains\"}},"
         "\"required\":[\"query\"],\"additionalProperties\":false}",
-    .start = start,
-    .cancel = cancel,
+    .start = web_search_start,
+    .cancel = web_search_cancel,
 };

@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "front/vercel/internal.h"
 
@@ -22,7 +23,12 @@ static const char no_sudo[] =
     ", and users and groups cannot be added' >&2; exit 1";
 enum { SUDO_AT = 3 }; /* sh -c SCRIPT sudo ... */
 
-size_t command_first_word(const json_t *argv) {
+/* asUser() of the SDK runs "sudo -u NAME ...". */
+static bool is_sudo(const char *command) {
+    return strcmp(command, "sudo") == 0 || strcmp(command, "/usr/bin/sudo") == 0;
+}
+
+size_t vercel_command_first_word(const json_t *argv) {
     const char *script = json_string_value(json_array_get(argv, 2));
     return script && strcmp(script, no_sudo) == 0 ? SUDO_AT : 0;
 }
@@ -55,11 +61,11 @@ static bool send_line(struct logs *l, const json_t *j) {
 }
 
 static bool send_command(struct logs *l) {
-    _cleanup_(json) json_t *j = json_pack("{s:o}", "command", show_command(l->exec));
+    _cleanup_(json) json_t *j = json_pack("{s:o}", "command", vercel_show_command(l->exec));
     return send_line(l, j);
 }
 
-static bool send_chunk(struct logs *l, const struct exec_chunk *c) {
+static bool vercel_commands_send_chunk(struct logs *l, const struct exec_chunk *c) {
     _cleanup_(buf) struct buf b;
     struct json_writer w;
     buf_init(&b, c->len * 6 + 256);
@@ -78,15 +84,14 @@ static bool send_chunk(struct logs *l, const struct exec_chunk *c) {
 /* What a command that never ran, or whose end nobody saw, has to say. */
 static void send_trouble(struct logs *l) {
     _cleanup_(json) json_t *shown = exec_show(l->exec);
-    const char *status = json_string_value(json_object_get(shown, "status"));
     const json_t *error = json_object_get(shown, "error");
     const char *message = json_string_value(json_object_get(error, "message"));
-    if (strcmp(status, "failed") == 0) {
+    if (l->exec->state == EXEC_FAILED) {
         _cleanup_(json) json_t *j =
             json_pack("{s:s,s:o}", "stream", "stderr", "data",
                       json_sprintf("%s\n", message ? message : "it could not be started"));
         (void)send_line(l, j);
-    } else if (strcmp(status, "interrupted") == 0) {
+    } else if (l->exec->state == EXEC_INTERRUPTED) {
         _cleanup_(json) json_t *j =
             json_pack("{s:s,s:{s:s,s:s}}", "stream", "error", "data", "code", "sandbox_stopped",
                       "message", "the sandbox ended before the command did");
@@ -106,7 +111,7 @@ static void free_logs(struct logs *l) {
     free(l);
 }
 
-static void finish(struct logs *l) {
+static void vercel_commands_finish(struct logs *l) {
     struct http_req *req = l->req;
     http_req_on_gone(req, NULL, NULL);
     http_stream_on_drain(req, NULL, NULL);
@@ -118,33 +123,35 @@ static void finish(struct logs *l) {
     free_logs(l);
 }
 
-static void pump(void *ctx) {
+static void vercel_commands_pump(void *ctx) {
     struct logs *l = ctx;
     struct exec_chunk chunk;
-    while (l->output && !l->full && exec_next(l->exec, &l->cursor, &chunk))
-        l->full = !send_chunk(l, &chunk);
+    /* The answer to a HEAD never fills up: nothing is read for it. */
+    while (l->output && !l->full && http_stream_has_body(l->req) &&
+           exec_next(l->exec, &l->cursor, &chunk))
+        l->full = !vercel_commands_send_chunk(l, &chunk);
     if (!l->full && exec_has_ended(l->exec))
-        finish(l);
+        vercel_commands_finish(l);
 }
 
-static void on_drain(void *ctx) {
+static void vercel_commands_on_drain(void *ctx) {
     struct logs *l = ctx;
     l->full = false;
-    pump(l);
+    vercel_commands_pump(l);
 }
 
-static void on_gone(void *ctx) {
+static void vercel_commands_on_gone(void *ctx) {
     struct logs *l = ctx;
     http_stream_end(l->req);
     free_logs(l);
 }
 
-static void on_timer(uv_timer_t *t) {
-    logs_tick(t->data);
+static void vercel_commands_on_timer(uv_timer_t *t) {
+    vercel_logs_tick(t->data);
 }
 
 /* An empty line means nothing to the SDK, nor does a line before a JSON text. */
-void logs_tick(struct vercel *v) {
+void vercel_logs_tick(struct vercel *v) {
     int64_t now = clock_mono_ms();
     for (struct logs *l = v->logs; l; l = l->next)
         if (!l->full && now - l->sent_ms >= PULSE_MS) {
@@ -154,46 +161,31 @@ void logs_tick(struct vercel *v) {
 }
 
 /* Takes the reference. The head goes out at once: a client waits 300 s for one. */
-static void follow(struct vercel *v, struct http_req *req, struct exec *e, enum follow what,
-                   bool output) {
+static void vercel_commands_follow(struct vercel *v, struct http_req *req, struct exec *e,
+                                   enum follow what, bool output) {
     struct logs *l = xcalloc(1, sizeof(*l));
     *l = (struct logs){.next = v->logs,
                        .v = v,
-                       .follower = {.on_change = pump, .ctx = l},
+                       .follower = {.on_change = vercel_commands_pump, .ctx = l},
                        .exec = e,
                        .req = req,
                        .what = what,
                        .output = output,
                        .sent_ms = clock_mono_ms()};
     if (!v->logs)
-        (void)uv_timer_start(&v->timer, on_timer, PULSE_MS / 4, PULSE_MS / 4);
+        (void)uv_timer_start(&v->timer, vercel_commands_on_timer, PULSE_MS / 4, PULSE_MS / 4);
     v->logs = l;
     exec_follow(e, &l->follower);
-    http_req_on_gone(req, on_gone, l);
-    http_stream_on_drain(req, on_drain, l);
+    http_req_on_gone(req, vercel_commands_on_gone, l);
+    http_stream_on_drain(req, vercel_commands_on_drain, l);
     http_res_header(req, "Cache-Control", "no-store");
     http_stream_begin(req, 200, what == FOLLOW_WAIT ? "application/json" : "application/x-ndjson");
     if (what == FOLLOW_RUN)
         l->full = !send_command(l);
-    pump(l);
+    vercel_commands_pump(l);
 }
 
 /* --- starting --- */
-
-static int read_args(const json_t *body, json_t *argv, struct err *err) {
-    const char *command = NULL;
-    const json_t *args = json_object_get(body, "args");
-    int rc = json_get_str(body, "command", &command, err);
-    if (rc == 0 && (!command || !*command))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"command\" is needed");
-    if (rc == 0 && args && !json_is_array(args))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"args\" must be a list of strings");
-    if (rc < 0)
-        return rc;
-    (void)json_array_append_new(argv, json_string(command));
-    (void)json_array_extend(argv, (json_t *)(uintptr_t)args);
-    return 0;
-}
 
 /* A path of the guest, from the folder that the SDK takes for the current one. */
 static char *from_cwd(const char *path) {
@@ -203,43 +195,48 @@ static char *from_cwd(const char *path) {
 }
 
 struct wish {
-    json_t *exec; /* the body of exec_start() */
-    bool wait, logs;
+    const char *command, *cwd;
+    const json_t *args, *env;
+    bool sudo, wait, logs;
     int64_t timeout_ms;
 };
 
 static int read_wish(const json_t *body, struct wish *w, struct err *err) {
-    bool sudo = false;
-    const char *cwd = NULL;
-    json_t *env = json_object_get(body, "env");
-    _cleanup_(json) json_t *argv = json_array();
-    int rc = json_get_bool(body, "sudo", &sudo, err);
-    if (rc == 0 && sudo)
-        (void)json_array_extend(argv, json_pack("[s,s,s,s]", "sh", "-c", no_sudo, "sudo"));
-    if (rc == 0)
-        rc = read_args(body, argv, err);
-    if (rc == 0)
-        rc = json_get_str(body, "cwd", &cwd, err);
-    if (rc == 0)
-        rc = json_get_bool(body, "wait", &w->wait, err);
-    if (rc == 0)
-        rc = json_get_bool(body, "logs", &w->logs, err);
-    if (rc == 0)
-        rc = json_get_int(body, "timeout", 1, (int64_t)1000 * 31536000, &w->timeout_ms, err);
-    if (rc < 0)
-        return rc;
-    _cleanup_(free) char *dir = from_cwd(cwd);
-    w->exec = json_pack("{s:O,s:s,s:O*}", "argv", argv, "cwd", dir, "env",
-                        json_is_null(env) ? NULL : env);
-    return 0;
+    static const struct json_field table[] = {
+        JSON_BOOL("sudo", struct wish, sudo),
+        JSON_TEXT("command", struct wish, command),
+        JSON_TREE("args", struct wish, args),
+        JSON_TEXT("cwd", struct wish, cwd),
+        JSON_TREE("env", struct wish, env),
+        JSON_BOOL("wait", struct wish, wait),
+        JSON_BOOL("logs", struct wish, logs),
+        JSON_INT("timeout", struct wish, timeout_ms, 1, (int64_t)1000 * 31536000),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), body, NULL, w, err);
+    if (rc == 0 && (!w->command || !*w->command))
+        rc = err_set(err, ERR_BAD_REQUEST, "\"command\" is needed");
+    if (rc == 0 && w->args && !json_is_array(w->args))
+        rc = err_set(err, ERR_BAD_REQUEST, "\"args\" must be a list of strings");
+    return rc;
+}
+
+/* Fills argv and env, which the caller finishes. */
+static int exec_of_wish(const struct wish *w, struct exec_request *r, struct err *err) {
+    static const char *const words[SUDO_AT + 1] = {"sh", "-c", no_sudo, "sudo"};
+    for (size_t i = 0; (w->sudo || is_sudo(w->command)) && i < ARRAY_LEN(words); i++)
+        sandbox_strv_add(&r->argv, words[i]);
+    if (!is_sudo(w->command))
+        sandbox_strv_add(&r->argv, w->command);
+    int rc = exec_request_add_args(r, w->args, err);
+    return rc == 0 && w->env && !json_is_null(w->env) ? sandbox_env_read(w->env, &r->env, err) : rc;
 }
 
 static void respond_command(struct http_req *req, struct exec *e) {
-    _cleanup_(json) json_t *o = json_pack("{s:o}", "command", show_command(e));
+    _cleanup_(json) json_t *o = json_pack("{s:o}", "command", vercel_show_command(e));
     http_respond_json(req, 200, o);
 }
 
-static void run(struct http_req *req, void *ctx) {
+static void vercel_commands_run(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
     struct wish w = {0};
@@ -251,18 +248,22 @@ static void run(struct http_req *req, void *ctx) {
     int rc = api_body(req, &body, &err);
     if (rc == 0)
         rc = read_wish(body, &w, &err);
+    _cleanup_(free) char *cwd = from_cwd(w.cwd);
+    struct exec_request r = {.cwd = cwd};
     if (rc == 0)
-        rc = exec_start(s, w.exec, false, &e, &err);
-    json_decref(w.exec);
+        rc = exec_of_wish(&w, &r, &err);
+    if (rc == 0)
+        rc = exec_start(s, &r, &e, &err);
+    exec_request_finish(&r);
     if (rc < 0) {
         api_fail(req, &err);
         return;
     }
-    exec_prune(s->all, s->id);
+    exec_prune(s);
     if (w.timeout_ms)
         exec_limit(e, w.timeout_ms);
     if (w.wait) {
-        follow(v, req, e, FOLLOW_RUN, w.logs);
+        vercel_commands_follow(v, req, e, FOLLOW_RUN, w.logs);
         return;
     }
     respond_command(req, e);
@@ -271,7 +272,7 @@ static void run(struct http_req *req, void *ctx) {
 
 /* --- those that are there, also of sessions that have ended --- */
 
-static struct exec *find(struct http_req *req, struct vercel *v) {
+static struct exec *vercel_commands_find(struct http_req *req, struct vercel *v) {
     struct err err;
     struct exec *e = NULL;
     if (exec_open(v->front->sandboxes, http_req_param(req, "id"), http_req_param(req, "cmd"),
@@ -280,29 +281,29 @@ static struct exec *find(struct http_req *req, struct vercel *v) {
     return e;
 }
 
-static void get(struct http_req *req, void *ctx) {
-    struct exec *e = find(req, ctx);
+static void vercel_commands_get(struct http_req *req, void *ctx) {
+    struct exec *e = vercel_commands_find(req, ctx);
     if (!e)
         return;
     if (api_flag(req, "wait")) {
-        follow(ctx, req, e, FOLLOW_WAIT, false);
+        vercel_commands_follow(ctx, req, e, FOLLOW_WAIT, false);
         return;
     }
     respond_command(req, e);
     exec_unref(e);
 }
 
-static void logs(struct http_req *req, void *ctx) {
-    struct exec *e = find(req, ctx);
+static void vercel_commands_logs(struct http_req *req, void *ctx) {
+    struct exec *e = vercel_commands_find(req, ctx);
     if (e)
-        follow(ctx, req, e, FOLLOW_LOGS, true);
+        vercel_commands_follow(ctx, req, e, FOLLOW_LOGS, true);
 }
 
 static void kill_(struct http_req *req, void *ctx) {
     struct err err;
     int64_t signo = SIGTERM;
     _cleanup_(json) json_t *body = NULL;
-    struct exec *e = find(req, ctx);
+    struct exec *e = vercel_commands_find(req, ctx);
     if (!e)
         return;
     if (api_body(req, &body, &err) < 0 || json_get_int(body, "signal", 1, 64, &signo, &err) < 0) {
@@ -315,16 +316,19 @@ static void kill_(struct http_req *req, void *ctx) {
 }
 
 /* A terminal, as this server has them: the SDK hands url and token to the program. */
-static void interactive(struct http_req *req, void *ctx) {
+static void vercel_commands_interactive(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
     struct exec *e = NULL;
     struct sandbox *s = vercel_session(req, v);
     if (!s)
         return;
-    _cleanup_(json) json_t *body =
-        json_pack("{s:[s,s],s:s,s:b}", "argv", "bash", "-l", "cwd", VERCEL_CWD, "tty", 1);
-    if (exec_start(s, body, false, &e, &err) < 0) {
+    struct exec_request r = {.cwd = VERCEL_CWD, .tty = true};
+    sandbox_strv_add(&r.argv, "bash");
+    sandbox_strv_add(&r.argv, "-l");
+    int rc = exec_start(s, &r, &e, &err);
+    exec_request_finish(&r);
+    if (rc < 0) {
         api_fail(req, &err);
         return;
     }
@@ -337,14 +341,16 @@ static void interactive(struct http_req *req, void *ctx) {
     exec_unref(e);
 }
 
-void command_routes(struct vercel *v) {
+void vercel_command_routes(struct vercel *v) {
 #define ROUTES(base)                                                                               \
-    vercel_route(v, "POST", base "/cmd", run, 0, 0);                                               \
-    vercel_route(v, "GET", base "/cmd/{cmd}", get, FRONT_ROUTE_READ, 0);                           \
-    vercel_route(v, "GET", base "/cmd/{cmd}/logs", logs, FRONT_ROUTE_READ | HTTP_ROUTE_WATCH, 0);  \
-    vercel_route(v, "POST", base "/interactive", interactive, 0, 0)
+    vercel_route(v, "POST", base "/cmd", vercel_commands_run, 0, 0);                               \
+    vercel_route(v, "GET", base "/cmd/{cmd}", vercel_commands_get, FRONT_ROUTE_READ, 0);           \
+    vercel_route(v, "GET", base "/cmd/{cmd}/logs", vercel_commands_logs,                           \
+                 FRONT_ROUTE_READ | HTTP_ROUTE_WATCH, 0);                                          \
+    vercel_route(v, "POST", base "/interactive", vercel_commands_interactive, 0, 0)
     ROUTES("/api/v2/sandboxes/sessions/{id}");
     ROUTES("/api/v1/sandboxes/{id}");
-    vercel_route(v, "POST", "/api/v2/sandboxes/sessions/{id}/cmd/{cmd}/kill", kill_, 0, 0);
-    vercel_route(v, "POST", "/api/v1/sandboxes/{id}/{cmd}/kill", kill_, 0, 0);
+    vercel_route(v, "POST", "/api/v2/sandboxes/sessions/{id}/cmd/{cmd}/kill", kill_,
+                 FRONT_ROUTE_LATE, 0);
+    vercel_route(v, "POST", "/api/v1/sandboxes/{id}/{cmd}/kill", kill_, FRONT_ROUTE_LATE, 0);
 }

@@ -8,4 +8,4 @@
 enum { COMMAND_NOT_STARTED = 127 }; /* the exit code of one that could not be */
 
 /* Where a command's own words begin in what was run for it. */
-size_t command_first_word(const json_t *argv);
+size_t vercel_command_first_word(const json_t *argv);

@@ -51,7 +51,7 @@ static int read_tags(const json_t *body, json_t *config, struct err *err) {
     return 0;
 }
 
-static int read_numbers(const json_t *body, json_t *config, struct err *err) {
+static int vercel_config_read_numbers(const json_t *body, json_t *config, struct err *err) {
     const json_t *resources = json_object_get(body, "resources");
     int64_t vcpus = 0;
     int64_t timeout = 0;
@@ -108,8 +108,8 @@ static int check_part(const char *key, const json_t *v, struct err *err) {
  * when a session begins. */
 static int check_policy(const json_t *v, struct err *err) {
     struct policy p = {0};
-    int rc = policy_read(v, NULL, &p, err);
-    policy_finish(&p);
+    int rc = vercel_policy_read(v, NULL, &p, err);
+    vercel_policy_finish(&p);
     return rc;
 }
 
@@ -144,7 +144,7 @@ static int read_parts(const json_t *body, json_t *config, struct err *err) {
     return 0;
 }
 
-static int read_texts(const json_t *body, json_t *config, struct err *err) {
+static int vercel_config_read_texts(const json_t *body, json_t *config, struct err *err) {
     static const char *const texts[] = {"runtime", "image"};
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         const char *text = NULL;
@@ -160,7 +160,7 @@ static int read_texts(const json_t *body, json_t *config, struct err *err) {
 }
 
 /* What this server does not have is refused, unless it makes no difference to a program. */
-static int refuse(const json_t *body, struct err *err) {
+static int vercel_config_refuse(const json_t *body, struct err *err) {
     if (json_is_string(json_object_get(body, "networkId")))
         return err_set(err, ERR_BAD_REQUEST, "\"networkId\": there are no private networks here");
     if (json_object_size(json_object_get(body, "mounts")) > 0)
@@ -170,19 +170,19 @@ static int refuse(const json_t *body, struct err *err) {
     return 0;
 }
 
-int config_read(const json_t *body, json_t *config, struct err *err) {
+int vercel_config_read(const json_t *body, json_t *config, struct err *err) {
     bool persistent = json_is_true(json_object_get(config, "persistent"));
-    int rc = refuse(body, err);
+    int rc = vercel_config_refuse(body, err);
     if (rc == 0)
         rc = json_get_bool(body, "persistent", &persistent, err);
     if (rc == 0)
-        rc = read_texts(body, config, err);
+        rc = vercel_config_read_texts(body, config, err);
     if (rc == 0)
         rc = read_ports(body, config, err);
     if (rc == 0)
         rc = read_tags(body, config, err);
     if (rc == 0)
-        rc = read_numbers(body, config, err);
+        rc = vercel_config_read_numbers(body, config, err);
     if (rc == 0)
         rc = read_keep(body, config, err);
     if (rc == 0)

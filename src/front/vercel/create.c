@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/sm.h"
+#include "front/server/guard.h"
 #include "front/vercel/internal.h"
 #include "front/vercel/source.h"
 
@@ -45,7 +46,7 @@ struct vercel_making {
     char id[ID_SIZE];
 };
 
-static void move(struct vercel_making *m, enum making_state to) {
+static void vercel_create_move(struct vercel_making *m, enum making_state to) {
     m->state = (enum making_state)sm_next(&making_sm, m->state, to);
 }
 
@@ -55,10 +56,10 @@ static void free_making(struct vercel_making *m) {
         at = &(*at)->next;
     if (*at)
         *at = m->next;
-    named_finish(&m->named);
+    vercel_named_finish(&m->named);
     json_decref(m->grants);
-    policy_finish(&m->policy);
-    source_plan_finish(&m->plan);
+    vercel_policy_finish(&m->policy);
+    vercel_source_plan_finish(&m->plan);
     free(m);
 }
 
@@ -68,39 +69,40 @@ static void end_box(const struct vercel_making *m) {
         (void)sandbox_end(s, NULL, NULL);
 }
 
-static void fail(struct vercel_making *m, const struct err *err) {
-    move(m, MAKING_DONE);
+static void vercel_create_fail(struct vercel_making *m, const struct err *err) {
+    vercel_create_move(m, MAKING_DONE);
     end_box(m);
     http_req_on_gone(m->req, NULL, NULL);
     api_fail(m->req, err);
     free_making(m);
 }
 
-/* What became of the name while the session was resumed: it may have been changed, or deleted. */
+/* What became of the sandbox while its session was resumed: it may have been changed, or deleted.
+ */
 static int read_again(struct vercel_making *m, struct err *err) {
     struct named now = {0};
-    int rc = named_find(m->v, m->named.owner, named_name(&m->named), &now, err);
+    int rc = vercel_named_find_same(m->v, &m->named, &now, err);
     if (rc < 0)
         return rc;
-    named_finish(&m->named);
+    vercel_named_finish(&m->named);
     m->named = now;
     return 0;
 }
 
-static void done(struct vercel_making *m) {
+static void vercel_create_done(struct vercel_making *m) {
     struct err err;
     int rc = m->resumed ? read_again(m, &err) : 0;
     if (rc == 0) {
-        named_add_session(&m->named, m->id);
-        rc = named_save(m->v, &m->named, &err);
+        vercel_named_add_session(&m->named, m->id);
+        rc = vercel_named_save(m->v, &m->named, &err);
     }
     if (rc < 0) {
-        fail(m, &err);
+        vercel_create_fail(m, &err);
         return;
     }
-    move(m, MAKING_DONE);
+    vercel_create_move(m, MAKING_DONE);
     http_req_on_gone(m->req, NULL, NULL);
-    _cleanup_(json) json_t *o = show_whole(m->v, m->req, &m->named);
+    _cleanup_(json) json_t *o = vercel_show_whole(m->v, m->req, &m->named);
     if (m->resumed)
         (void)json_object_set_new(o, "resumed", json_true());
     http_respond_json(m->req, 200, o);
@@ -108,126 +110,127 @@ static void done(struct vercel_making *m) {
 }
 
 /* Nobody knows of it, and nobody waits for it: a client that asks again gets another. */
-static void on_gone(void *ctx) {
+static void vercel_create_on_gone(void *ctx) {
     struct vercel_making *m = ctx;
     http_respond_empty(m->req, 499);
     if (m->making)
         sandbox_drop_maker(m->making);
     if (m->source)
-        source_leave(m->source);
+        vercel_source_leave(m->source);
     if (m->change)
         sandbox_change_leave(m->change);
     end_box(m);
     free_making(m);
 }
 
-static void on_network(void *ctx, const struct err *err) {
+static void vercel_create_on_network(void *ctx, const struct err *err) {
     struct vercel_making *m = ctx;
     m->change = NULL;
     if (err)
-        fail(m, err);
+        vercel_create_fail(m, err);
     else
-        done(m);
+        vercel_create_done(m);
 }
 
 /* The source is there: from now on what was asked for holds. */
-static void on_source(void *ctx, const struct err *err) {
+static void vercel_create_on_source(void *ctx, const struct err *err) {
     struct vercel_making *m = ctx;
     struct err why;
     m->source = NULL;
     struct sandbox *s = sandboxes_find(m->v->front->sandboxes, m->id);
     if (err || !s) {
         (void)err_set(&why, ERR_UNAVAILABLE, "the sandbox ended");
-        fail(m, err ? err : &why);
+        vercel_create_fail(m, err ? err : &why);
         return;
     }
-    move(m, MAKING_NETWORK);
-    struct sandbox_network network = {.json = m->policy.network,
+    vercel_create_move(m, MAKING_NETWORK);
+    struct sandbox_network network = {.ask = &m->policy.network,
                                       .grants = m->grants,
                                       .routes = m->policy.routes,
                                       .nroutes = m->policy.nroutes,
                                       .injected = m->policy.injected};
-    m->change = sandbox_set_network(s, &network, on_network, m, &why);
+    m->change = sandbox_set_network(s, &network, vercel_create_on_network, m, &why);
     if (!m->change)
-        fail(m, &why);
+        vercel_create_fail(m, &why);
 }
 
-static void on_made(void *ctx, struct sandbox *s, const struct err *err) {
+static void vercel_create_on_made(void *ctx, struct sandbox *s, const struct err *err) {
     struct vercel_making *m = ctx;
     struct err why;
     m->making = NULL;
     if (err) {
-        fail(m, err);
-    } else if (!m->plan.argv) {
-        done(m);
+        vercel_create_fail(m, err);
+    } else if (m->plan.argv.n == 0) {
+        vercel_create_done(m);
     } else {
-        move(m, MAKING_SOURCE);
-        m->source = source_start(s, &m->plan, on_source, m, &why);
+        vercel_create_move(m, MAKING_SOURCE);
+        m->source = vercel_source_start(s, &m->plan, vercel_create_on_source, m, &why);
         if (!m->source)
-            fail(m, &why);
+            vercel_create_fail(m, &why);
     }
 }
 
 /* What the SDK asks for, in this server's words. What it has less of, it gives what it has. */
-static json_t *body_of(const struct vercel_making *m, const char *snapshot) {
+static int fill_request(const struct vercel_making *m, const char *snapshot,
+                        struct sandbox_request *r, struct err *err) {
     const struct sandbox_settings *set = &m->v->front->config->sandboxes;
     const struct named *n = &m->named;
-    json_int_t vcpus = json_integer_value(named_config(n, "vcpus"));
-    json_int_t timeout = json_integer_value(named_config(n, "timeout"));
-    json_t *env = (json_t *)(uintptr_t)named_config(n, "env");
-    const char *runtime = json_string_value(named_config(n, "runtime"));
-    const char *image = json_string_value(named_config(n, "image"));
+    int64_t vcpus = json_integer_value(vercel_named_config(n, "vcpus"));
+    int64_t timeout = json_integer_value(vercel_named_config(n, "timeout"));
+    const json_t *env = vercel_named_config(n, "env");
+    const char *runtime = json_string_value(vercel_named_config(n, "runtime"));
+    const char *image = json_string_value(vercel_named_config(n, "image"));
     const char *root = image ? image : runtime;
-    json_t *b = json_pack("{s:s,s:s*,s:O*,s:O}", "name", named_name(n), "snapshot", snapshot, "env",
-                          env, "network", m->plan.argv ? m->plan.network : m->policy.network);
+    *r = (struct sandbox_request){.owner = n->owner,
+                                  .scope = {.owner = n->owner},
+                                  .grants = m->grants,
+                                  .name = vercel_named_name(n),
+                                  .snapshot = snapshot,
+                                  .timeout_s = (timeout + 999) / 1000};
+    network_ask_copy(m->plan.argv.n > 0 ? &m->plan.network : &m->policy.network, &r->network);
     if (vcpus) {
-        double cpus = set->cpus > 0 ? MIN((double)vcpus, set->cpus) : (double)vcpus;
-        json_int_t memory = MIN(vcpus * MB_PER_VCPU, (json_int_t)set->memory_mb);
-        (void)json_object_set_new(b, "cpus", json_real(cpus));
-        (void)json_object_set_new(b, "memory_mb", json_integer(memory));
+        r->cpus = set->cpus > 0 ? MIN((double)vcpus, set->cpus) : (double)vcpus;
+        r->memory_mb = MIN(vcpus * MB_PER_VCPU, (int64_t)set->memory_mb);
     }
-    if (timeout)
-        (void)json_object_set_new(b, "timeout_s", json_integer((timeout + 999) / 1000));
     /* A runtime is what the host has, unless the operator has a root of that name. An image must be
      * one. */
     if (root && (image || sandbox_settings_root(set, root)))
-        (void)json_object_set_new(b, "root", json_string(root));
-    return b;
+        r->root = root;
+    return env ? sandbox_env_read(env, &r->env, err) : 0;
 }
 
-static json_t *note_of(const struct named *n) {
-    const char *runtime = json_string_value(named_config(n, "runtime"));
-    return json_pack("{s:s,s:s*,s:b}", "name", named_name(n), "runtime", runtime, "fresh", 1);
+static json_t *vercel_create_note_of(const struct named *n) {
+    const char *runtime = json_string_value(vercel_named_config(n, "runtime"));
+    return json_pack("{s:s,s:s,s:s*,s:b}", "name", vercel_named_name(n), "named", n->id, "runtime",
+                     runtime, "fresh", 1);
 }
 
 /* Takes the named and the plan, also when it fails: then the request is answered. */
-static void begin(struct vercel *v, struct http_req *req, struct vercel_making *m,
-                  const char *snapshot) {
+static void vercel_create_begin(struct vercel *v, struct http_req *req, struct vercel_making *m,
+                                const char *snapshot) {
     struct err err;
     m->next = v->making;
     m->v = v;
     m->req = req;
     m->grants = api_grants(req);
     v->making = m;
-    int rc = policy_read(named_config(&m->named, "networkPolicy"),
-                         v->front->config->sandboxes.allow, &m->policy, &err);
+    int rc = vercel_policy_read(vercel_named_config(&m->named, "networkPolicy"),
+                                v->front->config->sandboxes.allow, &m->policy, &err);
     if (rc == 0) {
-        _cleanup_(json) json_t *body = body_of(m, snapshot);
-        _cleanup_(json) json_t *note = note_of(&m->named);
-        bool routes = !m->plan.argv && m->policy.nroutes > 0;
-        struct sandbox_extra extra = {.bind_fd = -1,
-                                      .routes = m->policy.routes,
+        _cleanup_(json) json_t *note = vercel_create_note_of(&m->named);
+        bool routes = m->plan.argv.n == 0 && m->policy.nroutes > 0;
+        struct sandbox_extra extra = {.routes = m->policy.routes,
                                       .nroutes = routes ? m->policy.nroutes : 0,
                                       .injected = routes ? m->policy.injected : NULL,
                                       .user = VERCEL_USER,
                                       .work = VERCEL_CWD,
                                       .note = note};
-        struct sandbox_ask ask = {.owner = m->named.owner,
-                                  .scope = {.owner = m->named.owner},
-                                  .grants = m->grants,
-                                  .body = body,
-                                  .extra = &extra};
-        m->making = sandboxes_make(v->front->sandboxes, &ask, on_made, m, &err);
+        struct sandbox_request r;
+        rc = fill_request(m, snapshot, &r, &err);
+        r.extra = &extra;
+        if (rc == 0)
+            m->making = sandboxes_make(v->front->sandboxes, &r, vercel_create_on_made, m, &err);
+        sandbox_request_finish(&r);
     }
     if (!m->making) {
         api_fail(req, &err);
@@ -235,10 +238,10 @@ static void begin(struct vercel *v, struct http_req *req, struct vercel_making *
         return;
     }
     memcpy(m->id, m->making->id, sizeof(m->id));
-    http_req_on_gone(req, on_gone, m);
+    http_req_on_gone(req, vercel_create_on_gone, m);
 }
 
-static void hash_body(const struct http_req *req, char out[HASH_SIZE]) {
+static void vercel_create_hash_body(const struct http_req *req, char out[HASH_SIZE]) {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     size_t len;
     const char *body = http_req_body(req, &len);
@@ -249,7 +252,7 @@ static void hash_body(const struct http_req *req, char out[HASH_SIZE]) {
 
 static bool is_being_made(const struct vercel *v, const char *owner, const char *name) {
     for (const struct vercel_making *m = v->making; m; m = m->next)
-        if (strcmp(m->named.owner, owner) == 0 && strcmp(named_name(&m->named), name) == 0)
+        if (strcmp(m->named.owner, owner) == 0 && strcmp(vercel_named_name(&m->named), name) == 0)
             return true;
     return false;
 }
@@ -265,7 +268,7 @@ static bool answer_known(struct vercel *v, struct http_req *req, const char *nam
         vercel_fail(req, 503, "unavailable", "a sandbox of this name is being made: ask again");
         return true;
     }
-    int rc = named_find(v, owner, name, &n, &err);
+    int rc = vercel_named_find(v, owner, name, &n, &err);
     if (rc == -ERR_NOT_FOUND)
         return false;
     if (rc < 0) {
@@ -273,21 +276,21 @@ static bool answer_known(struct vercel *v, struct http_req *req, const char *nam
         return true;
     }
     const char *request = json_string_value(json_object_get(n.doc, "request"));
-    const char *session = named_session(&n);
+    const char *session = vercel_named_session(&n);
     const struct sandbox *s = session ? sandboxes_find(v->front->sandboxes, session) : NULL;
     if (request && strcmp(request, hash) == 0 && clock_wall_ms() - n.created_ms < SAME_MS && s &&
-        sandbox_is_fresh(s)) {
-        _cleanup_(json) json_t *o = show_whole(v, req, &n);
+        vercel_sandbox_is_fresh(s)) {
+        _cleanup_(json) json_t *o = vercel_show_whole(v, req, &n);
         http_respond_json(req, 200, o);
     } else {
         vercel_fail(req, 409, "conflict",
                     "there is a sandbox of this name: get it, or delete it first");
     }
-    named_finish(&n);
+    vercel_named_finish(&n);
     return true;
 }
 
-static int check_name(const char *name, struct err *err) {
+static int vercel_create_check_name(const char *name, struct err *err) {
     /* In a path these are something else. */
     static const char *const reserved[] = {"sessions", "snapshots", "drives", ".", ".."};
     for (size_t i = 0; i < ARRAY_LEN(reserved); i++)
@@ -298,32 +301,32 @@ static int check_name(const char *name, struct err *err) {
 }
 
 /* Makes one of a configuration. Takes the plan. */
-static void make(struct vercel *v, struct http_req *req, const char *name, json_t *config,
-                 struct source_plan *plan, const char *snapshot) {
+static void vercel_create_make(struct vercel *v, struct http_req *req, const char *name,
+                               json_t *config, struct source_plan *plan, const char *snapshot) {
     struct err err;
     char hash[HASH_SIZE];
-    hash_body(req, hash);
-    int rc = name ? check_name(name, &err) : 0;
+    vercel_create_hash_body(req, hash);
+    int rc = name ? vercel_create_check_name(name, &err) : 0;
     if (rc == 0 && name && answer_known(v, req, name, hash)) {
-        source_plan_finish(plan);
+        vercel_source_plan_finish(plan);
         return;
     }
     if (rc == 0)
-        rc = named_make_room(v, vercel_owner(req), &err);
+        rc = vercel_named_make_room(v, vercel_owner(req), &err);
     if (rc < 0) {
-        source_plan_finish(plan);
+        vercel_source_plan_finish(plan);
         api_fail(req, &err);
         return;
     }
     struct vercel_making *m = xcalloc(1, sizeof(*m));
-    named_init(&m->named, vercel_owner(req), name, config);
+    vercel_named_init(&m->named, vercel_owner(req), name, config);
     (void)json_object_set_new(m->named.doc, "request", json_string(hash));
     m->plan = *plan;
     *plan = (struct source_plan){0};
-    begin(v, req, m, snapshot);
+    vercel_create_begin(v, req, m, snapshot);
 }
 
-static void create(struct http_req *req, void *ctx) {
+static void vercel_create_request(struct http_req *req, void *ctx) {
     struct err err;
     const char *name = NULL;
     const char *snapshot = NULL;
@@ -334,13 +337,13 @@ static void create(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = json_get_str(body, "name", &name, &err);
     if (rc == 0)
-        rc = config_read(body, config, &err);
+        rc = vercel_config_read(body, config, &err);
     if (rc == 0)
-        rc = source_read(json_object_get(body, "source"), &plan, &snapshot, &err);
+        rc = vercel_source_read(json_object_get(body, "source"), &plan, &snapshot, &err);
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        make(ctx, req, name, config, &plan, snapshot);
+        vercel_create_make(ctx, req, name, config, &plan, snapshot);
 }
 
 static void fork_(struct http_req *req, void *ctx) {
@@ -355,16 +358,16 @@ static void fork_(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = json_get_str(body, "name", &name, &err);
     if (rc == 0)
-        rc = named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
+        rc = vercel_named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
     if (rc == 0) {
         config = json_deep_copy(json_object_get(n.doc, "config"));
-        rc = config_read(body, config, &err);
+        rc = vercel_config_read(body, config, &err);
     }
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        make(v, req, name, config, &none, named_snapshot(v, &n));
-    named_finish(&n);
+        vercel_create_make(v, req, name, config, &none, vercel_named_snapshot(v, &n));
+    vercel_named_finish(&n);
 }
 
 /* --- coming back --- */
@@ -374,58 +377,59 @@ struct coming {
     struct vercel *v;
     struct http_req *req;
     struct sandbox_waiter *waiter; /* or, while that is being stopped, a stop calls */
-    char *name;
+    struct named named;            /* as it was */
 };
 
-static void resume(struct vercel *v, struct http_req *req, struct named *n);
+static void vercel_create_resume(struct vercel *v, struct http_req *req, struct named *n);
 
-static void on_ended(void *ctx) {
+static void vercel_create_on_ended(void *ctx) {
     struct coming *c = ctx;
     struct err err;
     struct named n = {0};
     http_req_on_gone(c->req, NULL, NULL);
-    if (named_find(c->v, vercel_owner(c->req), c->name, &n, &err) < 0)
+    if (vercel_named_find_same(c->v, &c->named, &n, &err) < 0)
         http_respond_err(c->req, &err);
     else
-        resume(c->v, c->req, &n);
-    free(c->name);
+        vercel_create_resume(c->v, c->req, &n);
+    vercel_named_finish(&c->named);
     free(c);
 }
 
-static void on_coming_gone(void *ctx) {
+static void vercel_create_on_coming_gone(void *ctx) {
     struct coming *c = ctx;
     if (c->waiter)
         c->waiter->cb = NULL;
     else
-        stop_unwatch(c->v, c);
+        vercel_stop_unwatch(c->v, c);
     http_respond_empty(c->req, 499);
-    free(c->name);
+    vercel_named_finish(&c->named);
     free(c);
 }
 
-/* The former session is ending: then. */
-static void resume_later(struct vercel *v, struct http_req *req, const struct named *n,
+/* The former session is ending: then. Takes the named. */
+static void resume_later(struct vercel *v, struct http_req *req, struct named *n,
                          struct sandbox *s) {
     struct coming *c = xcalloc(1, sizeof(*c));
-    *c = (struct coming){.v = v, .req = req, .name = xstrdup(named_name(n))};
-    http_req_on_gone(req, on_coming_gone, c);
-    if (!stop_watch(v, s->id, on_ended, c))
-        c->waiter = sandbox_wait(s, on_ended, c);
+    *c = (struct coming){.v = v, .req = req, .named = *n};
+    *n = (struct named){0};
+    http_req_on_gone(req, vercel_create_on_coming_gone, c);
+    if (!vercel_stop_watch(v, s->id, vercel_create_on_ended, c))
+        c->waiter = sandbox_wait(s, vercel_create_on_ended, c);
 }
 
 /* Takes the named. */
-static void resume(struct vercel *v, struct http_req *req, struct named *n) {
-    const char *session = named_session(n);
+static void vercel_create_resume(struct vercel *v, struct http_req *req, struct named *n) {
+    const char *session = vercel_named_session(n);
     struct sandbox *s = session ? sandboxes_find(v->front->sandboxes, session) : NULL;
     const char *had = json_string_value(json_object_get(n->doc, "snapshot"));
-    if (s && (s->state == SANDBOX_ENDING || stop_is_under_way(v, s->id))) {
+    if (s && (s->state == SANDBOX_ENDING || vercel_stop_is_under_way(v, s->id))) {
         resume_later(v, req, n, s);
     } else if (s) {
-        _cleanup_(json) json_t *o = show_whole(v, req, n);
+        _cleanup_(json) json_t *o = vercel_show_whole(v, req, n);
         http_respond_json(req, 200, o);
-    } else if (is_being_made(v, n->owner, named_name(n))) {
+    } else if (is_being_made(v, n->owner, vercel_named_name(n))) {
         vercel_fail(req, 503, "unavailable", "the sandbox is being resumed: ask again");
-    } else if (had && !named_snapshot(v, n)) {
+    } else if (had && !vercel_named_snapshot(v, n)) {
         vercel_fail(req, 410, "snapshot_not_found",
                     "the snapshot of this sandbox is gone: delete the sandbox, or make a new one");
     } else {
@@ -433,38 +437,42 @@ static void resume(struct vercel *v, struct http_req *req, struct named *n) {
         m->named = *n;
         *n = (struct named){0};
         m->resumed = true;
-        begin(v, req, m, had);
+        vercel_create_begin(v, req, m, had);
     }
-    named_finish(n);
+    vercel_named_finish(n);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void vercel_create_get(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
     struct named n = {0};
-    if (named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err) < 0) {
+    if (vercel_named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
     if (api_flag(req, "resume")) {
         const struct identity *who = front_identity(req);
+        if (!guard_check_effect(req)) {
+            vercel_named_finish(&n);
+            return;
+        }
         if (who && who->scope >= KEY_SCOPE_RUN) {
-            resume(v, req, &n);
+            vercel_create_resume(v, req, &n);
             return;
         }
         (void)err_set(&err, ERR_FORBIDDEN, "this needs a key with the scope \"run\"");
         http_respond_err(req, &err);
     } else {
-        _cleanup_(json) json_t *o = show_whole(v, req, &n);
+        _cleanup_(json) json_t *o = vercel_show_whole(v, req, &n);
         http_respond_json(req, 200, o);
     }
-    named_finish(&n);
+    vercel_named_finish(&n);
 }
 
-void create_routes(struct vercel *v) {
-    vercel_route(v, "POST", "/api/v3/sandboxes", create, 0, BODY_BYTES);
-    vercel_route(v, "POST", "/api/v2/sandboxes", create, 0, BODY_BYTES);
-    vercel_route(v, "POST", "/api/v1/sandboxes", create, 0, BODY_BYTES);
+void vercel_create_routes(struct vercel *v) {
+    vercel_route(v, "POST", "/api/v3/sandboxes", vercel_create_request, 0, BODY_BYTES);
+    vercel_route(v, "POST", "/api/v2/sandboxes", vercel_create_request, 0, BODY_BYTES);
+    vercel_route(v, "POST", "/api/v1/sandboxes", vercel_create_request, 0, BODY_BYTES);
     vercel_route(v, "POST", "/api/v2/sandboxes/{name}/fork", fork_, 0, BODY_BYTES);
-    vercel_route(v, "GET", "/api/v2/sandboxes/{name}", get, FRONT_ROUTE_READ, 0);
+    vercel_route(v, "GET", "/api/v2/sandboxes/{name}", vercel_create_get, FRONT_ROUTE_READ, 0);
 }

@@ -39,18 +39,18 @@ static char *read_path(struct http_req *req) {
     return NULL;
 }
 
-static void on_done(struct ask *a, struct sandbox_reply *reply) {
+static void vercel_files_on_done(struct ask *a, struct sandbox_reply *reply) {
     (void)reply;
     respond_empty(a->req);
 }
 
-static void mkdir_(struct http_req *req, void *ctx) {
+static void vercel_files_mkdir_(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct sandbox *s = vercel_session(req, v);
     _cleanup_(free) char *path = s ? read_path(req) : NULL;
     if (!path)
         return;
-    struct ask *a = ask_new(v->front, req, on_done);
+    struct ask *a = ask_new(v->front, req, vercel_files_on_done);
     ask_wait(a, sandbox_box_mkdir(s->box, path, 0755, true, ask_replied, a));
 }
 
@@ -76,11 +76,11 @@ static void write_(struct http_req *req, void *ctx) {
     api_take_archive(req, s, dir ? dir : VERCEL_CWD, respond_empty);
 }
 
-void file_routes(struct vercel *v) {
+void vercel_file_routes(struct vercel *v) {
     size_t upload = (size_t)v->front->config->sandboxes.upload_mb << 20;
 #define FILE_ROUTES(base)                                                                          \
-    vercel_route(v, "POST", base "/fs/mkdir", mkdir_, 0, 0);                                       \
-    vercel_route(v, "POST", base "/fs/read", read_, FRONT_ROUTE_READ, 0);                          \
+    vercel_route(v, "POST", base "/fs/mkdir", vercel_files_mkdir_, 0, 0);                          \
+    vercel_route(v, "POST", base "/fs/read", read_, FRONT_ROUTE_READ | FRONT_ROUTE_LATE, 0);       \
     vercel_route(v, "POST", base "/fs/write", write_, HTTP_ROUTE_STREAM, upload)
     FILE_ROUTES("/api/v2/sandboxes/sessions/{id}");
     FILE_ROUTES("/api/v1/sandboxes/{id}");

@@ -7,24 +7,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-void policy_finish(struct policy *p) {
+void vercel_policy_finish(struct policy *p) {
     for (size_t i = 0; i < p->nroutes; i++)
         egress_route_finish(&p->routes[i]);
     free(p->routes);
-    json_decref(p->network);
+    network_ask_finish(&p->network);
     json_decref(p->injected);
     *p = (struct policy){0};
-}
-
-static json_t *allow_of(struct policy *p) {
-    return json_object_get(p->network, "allow");
 }
 
 static void allow_all(struct policy *p, const json_t *all) {
     size_t i;
     json_t *host;
     json_array_foreach((json_t *)(uintptr_t)all, i, host) {
-        (void)json_array_append(allow_of(p), host);
+        sandbox_strv_add(&p->network.allow, json_string_value(host));
     }
 }
 
@@ -32,7 +28,7 @@ static void add_allowed(struct policy *p, const char *domain, const json_t *all)
     if (strcmp(domain, "*") == 0)
         allow_all(p, all);
     else
-        (void)json_array_append_new(allow_of(p), json_string(domain));
+        sandbox_strv_add(&p->network.allow, domain);
 }
 
 /* "api.example.com" as a name of a route: "api-example-com". */
@@ -44,7 +40,8 @@ static void route_name(const char *domain, char out[EGRESS_NAME_MAX + 1]) {
 }
 
 /* Credentials that come with the request: put on outside, by a route of the domain's own. */
-static int add_route(struct policy *p, const char *domain, const json_t *headers, struct err *err) {
+static int vercel_policy_add_route(struct policy *p, const char *domain, const json_t *headers,
+                                   struct err *err) {
     char name[EGRESS_NAME_MAX + 1];
     const char *key;
     json_t *v;
@@ -129,7 +126,7 @@ static int add_domain(struct policy *p, const char *domain, const json_t *rules,
     if (strchr(domain, '*'))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"%.100s\": headers are put on for one host, not for a pattern", domain);
-    return add_route(p, domain, headers, err);
+    return vercel_policy_add_route(p, domain, headers, err);
 }
 
 /* Private addresses are denied anyway; others are not looked at. */
@@ -158,7 +155,8 @@ static int check_subnets(const json_t *subnets, struct err *err) {
     return 0;
 }
 
-static int read_allow(struct policy *p, const json_t *list, const json_t *all, struct err *err) {
+static int vercel_policy_read_allow(struct policy *p, const json_t *list, const json_t *all,
+                                    struct err *err) {
     size_t i;
     const char *domain;
     json_t *v;
@@ -193,12 +191,13 @@ static int read_policy(const json_t *policy, const json_t *all, struct policy *p
         return err_set(err, ERR_BAD_REQUEST, "a policy's \"mode\" is allow-all or deny-all");
     const json_t *list = json_object_get(policy, "allow");
     if (!mode && list)
-        rc = read_allow(p, list, all, err);
+        rc = vercel_policy_read_allow(p, list, all, err);
     return rc == 0 ? check_subnets(json_object_get(policy, "subnets"), err) : rc;
 }
 
-int policy_read(const json_t *policy, const json_t *all, struct policy *ret, struct err *err) {
-    struct policy p = {.network = json_pack("{s:[]}", "allow")};
+int vercel_policy_read(const json_t *policy, const json_t *all, struct policy *ret,
+                       struct err *err) {
+    struct policy p = {0};
     int rc = 0;
     if (!policy || json_is_null(policy))
         allow_all(&p, all);
@@ -207,14 +206,14 @@ int policy_read(const json_t *policy, const json_t *all, struct policy *ret, str
     else
         rc = read_policy(policy, all, &p, err);
     if (rc < 0) {
-        policy_finish(&p);
+        vercel_policy_finish(&p);
         return rc;
     }
     *ret = p;
     return 0;
 }
 
-json_t *policy_show(const json_t *network) {
+json_t *vercel_policy_show(const json_t *network) {
     json_t *allowed = json_object_get(network, "allow");
     size_t i;
     const json_t *v;

@@ -1,5 +1,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "front/vercel/internal.h"
 
@@ -12,11 +13,11 @@
 static void respond_session(void *ctx, struct http_req *req, const char *id) {
     struct vercel *v = ctx;
     _cleanup_(json) json_t *o = json_pack("{s:o}", vercel_is_v1(req) ? "sandbox" : "session",
-                                          show_session(v, vercel_owner(req), id));
+                                          vercel_show_session(v, vercel_owner(req), id));
     http_respond_json(req, 200, o);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void vercel_sessions_get(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
     struct named n = {0};
@@ -26,9 +27,9 @@ static void get(struct http_req *req, void *ctx) {
         return;
     }
     (void)json_object_set_new(n.doc, "session", json_string(id)); /* of which the routes are */
-    _cleanup_(json) json_t *o = show_whole(v, req, &n);
+    _cleanup_(json) json_t *o = vercel_show_whole(v, req, &n);
     http_respond_json(req, 200, o);
-    named_finish(&n);
+    vercel_named_finish(&n);
 }
 
 /* --- the end --- */
@@ -48,7 +49,7 @@ static json_t *snapshot_of(struct vercel *v, const char *owner, const json_t *ma
     if (!id || store_record_get(v->front->store, "snapshot", id, NULL,
                                 (struct store_scope){.owner = owner}, &r, &err) < 0)
         return NULL;
-    json_t *o = show_snapshot(v, &r);
+    json_t *o = vercel_show_snapshot(v, &r);
     store_record_finish(&r);
     return o;
 }
@@ -58,19 +59,19 @@ static void respond_stopped(struct vercel *v, struct http_req *req, const char *
     struct named n = {0};
     struct err err;
     const char *owner = vercel_owner(req);
-    json_t *session = show_session(v, owner, id);
+    json_t *session = vercel_show_session(v, owner, id);
     _cleanup_(json) json_t *o = json_object();
     (void)json_object_set_new(o, vercel_is_v1(req) ? "sandbox" : "session", session);
     if (!vercel_is_v1(req) && vercel_named_of(v, owner, id, &n, &err) == 0)
-        (void)json_object_set_new(o, "sandbox", show_sandbox(v, &n));
+        (void)json_object_set_new(o, "sandbox", vercel_show_sandbox(v, &n));
     json_t *snapshot = snapshot_of(v, owner, made);
     if (snapshot)
         (void)json_object_set_new(o, "snapshot", snapshot);
-    named_finish(&n);
+    vercel_named_finish(&n);
     http_respond_json(req, 200, o);
 }
 
-static void on_stopped(void *ctx, const json_t *snapshot, const struct err *err) {
+static void vercel_sessions_on_stopped(void *ctx, const json_t *snapshot, const struct err *err) {
     struct stopping *s = ctx;
     http_req_on_gone(s->req, NULL, NULL);
     if (err)
@@ -80,9 +81,9 @@ static void on_stopped(void *ctx, const json_t *snapshot, const struct err *err)
     free(s);
 }
 
-static void on_stopping_gone(void *ctx) {
+static void vercel_sessions_on_stopping_gone(void *ctx) {
     struct stopping *s = ctx;
-    stop_leave(s->stop);
+    vercel_stop_leave(s->stop);
     http_respond_empty(s->req, 499);
     free(s);
 }
@@ -92,22 +93,23 @@ static void begin_stop(struct vercel *v, struct http_req *req, struct sandbox *b
     struct stopping *s = xcalloc(1, sizeof(*s));
     *s = (struct stopping){.v = v, .req = req, .snapshot = snapshot};
     memcpy(s->id, box->id, sizeof(s->id));
-    http_req_on_gone(req, on_stopping_gone, s);
-    s->stop = stop_session(
-        v, box,
-        &(struct stop_ask){
-            .snapshot = snapshot, .expiration_ms = expiration_ms, .cb = on_stopped, .ctx = s});
+    http_req_on_gone(req, vercel_sessions_on_stopping_gone, s);
+    s->stop = vercel_stop_session(v, box,
+                                  &(struct stop_ask){.snapshot = snapshot,
+                                                     .expiration_ms = expiration_ms,
+                                                     .cb = vercel_sessions_on_stopped,
+                                                     .ctx = s});
 }
 
 /* A second stop finds it stopped. */
-static void stop(struct http_req *req, void *ctx) {
+static void vercel_sessions_stop(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     const char *id = http_req_param(req, "id");
     struct named n = {0};
     struct err err;
     const struct sandbox *s = sandboxes_find(v->front->sandboxes, id);
     if (!s && vercel_named_of(v, vercel_owner(req), id, &n, &err) == 0) {
-        named_finish(&n);
+        vercel_named_finish(&n);
         respond_stopped(v, req, id, NULL);
         return;
     }
@@ -116,7 +118,7 @@ static void stop(struct http_req *req, void *ctx) {
         begin_stop(v, req, box, false, -1);
 }
 
-static void snapshot(struct http_req *req, void *ctx) {
+static void vercel_sessions_snapshot(struct http_req *req, void *ctx) {
     struct err err;
     int64_t expiration = -1;
     _cleanup_(json) json_t *body = NULL;
@@ -132,7 +134,7 @@ static void snapshot(struct http_req *req, void *ctx) {
 
 /* --- time, network --- */
 
-static void extend(struct http_req *req, void *ctx) {
+static void vercel_sessions_extend(struct http_req *req, void *ctx) {
     struct err err;
     int64_t duration = 0;
     _cleanup_(json) json_t *body = NULL;
@@ -152,31 +154,101 @@ static void extend(struct http_req *req, void *ctx) {
         respond_session(ctx, req, s->id);
 }
 
-static void set_network(struct http_req *req, void *ctx) {
-    struct vercel *v = ctx;
-    struct err err;
+/* A policy that is being put in force. When it is, the sandbox keeps it for its next sessions, also
+ * if the client has left by then. */
+struct policy_change {
+    struct vercel *v;
+    struct http_req *req; /* NULL: its client left */
+    json_t *config;       /* {networkPolicy} */
+    char owner[ID_SIZE];
+    char session[ID_SIZE];
+};
+
+static void policy_change_free(struct policy_change *c) {
+    json_decref(c->config);
+    free(c);
+}
+
+/* One whose name was deleted meanwhile has no next session. */
+static int policy_change_keep(const struct policy_change *c, struct err *err) {
+    struct named n = {0};
+    int rc = vercel_named_of(c->v, c->owner, c->session, &n, err);
+    if (rc == -ERR_NOT_FOUND)
+        return 0;
+    if (rc == 0)
+        rc = json_object_update(json_object_get(n.doc, "config"), c->config);
+    if (rc == 0)
+        rc = vercel_named_save(c->v, &n, err);
+    vercel_named_finish(&n);
+    return rc < 0 ? err_wrap(err, "the policy holds until the session ends, and was not kept") : 0;
+}
+
+static void policy_change_on_done(void *ctx, const struct err *err) {
+    struct policy_change *c = ctx;
+    struct err why;
+    if (c->req)
+        http_req_on_gone(c->req, NULL, NULL);
+    if (!err && policy_change_keep(c, &why) < 0) {
+        log_error("vercel.policy", "sandbox", c->session, "error", why.message);
+        err = &why;
+    }
+    if (c->req && err)
+        http_respond_err(c->req, err);
+    else if (c->req)
+        respond_session(c->v, c->req, c->session);
+    policy_change_free(c);
+}
+
+static void policy_change_on_gone(void *ctx) {
+    struct policy_change *c = ctx;
+    http_respond_empty(c->req, 499);
+    c->req = NULL;
+}
+
+/* NULL with err: it is refused, and nothing has changed. */
+static struct policy_change *policy_change_start(struct vercel *v, struct http_req *req,
+                                                 struct sandbox *s, json_t *policy,
+                                                 struct err *err) {
     struct policy p = {0};
-    _cleanup_(json) json_t *body = NULL;
+    struct sandbox_change *change = NULL;
     _cleanup_(json) json_t *grants = api_grants(req);
-    struct sandbox *s = vercel_session(req, v);
+    _cleanup_(json) json_t *asked = json_pack("{s:O}", "networkPolicy", policy);
+    struct policy_change *c = xcalloc(1, sizeof(*c));
+    *c = (struct policy_change){.v = v, .req = req, .config = json_object()};
+    memcpy(c->owner, s->owner, sizeof(c->owner));
+    memcpy(c->session, s->id, sizeof(c->session));
+    int rc = vercel_config_read(asked, c->config, err);
+    if (rc == 0)
+        rc = vercel_policy_read(policy, v->front->config->sandboxes.allow, &p, err);
+    (void)json_object_del(c->config, "persistent");
+    if (rc == 0)
+        change = sandbox_set_network(s,
+                                     &(struct sandbox_network){.ask = &p.network,
+                                                               .grants = grants,
+                                                               .routes = p.routes,
+                                                               .nroutes = p.nroutes,
+                                                               .injected = p.injected},
+                                     policy_change_on_done, c, err);
+    vercel_policy_finish(&p);
+    if (change)
+        return c;
+    policy_change_free(c);
+    return NULL;
+}
+
+static void set_network(struct http_req *req, void *ctx) {
+    struct err err;
+    _cleanup_(json) json_t *body = NULL;
+    struct policy_change *c = NULL;
+    struct sandbox *s = vercel_session(req, ctx);
     if (!s)
         return;
-    int rc = api_body(req, &body, &err);
-    if (rc == 0)
-        rc = policy_read(body, v->front->config->sandboxes.allow, &p, &err);
-    if (rc < 0) {
+    if (api_body(req, &body, &err) == 0)
+        c = policy_change_start(ctx, req, s, body, &err);
+    if (c)
+        http_req_on_gone(req, policy_change_on_gone, c);
+    else
         http_respond_err(req, &err);
-        return;
-    }
-    struct changing *c = changing_new(req, s, respond_session, v);
-    struct sandbox_network network = {.json = p.network,
-                                      .grants = grants,
-                                      .routes = p.routes,
-                                      .nroutes = p.nroutes,
-                                      .injected = p.injected};
-    struct sandbox_change *change = sandbox_set_network(s, &network, changing_done, c, &err);
-    policy_finish(&p);
-    changing_wait(c, change, &err);
 }
 
 /* --- lists --- */
@@ -194,44 +266,23 @@ static bool has_tag(const struct named *n, const char *tag) {
     if (!colon)
         return false;
     _cleanup_(free) char *key = xstrndup(tag, (size_t)(colon - tag));
-    const char *v = json_string_value(json_object_get(named_config(n, "tags"), key));
+    const char *v = json_string_value(json_object_get(vercel_named_config(n, "tags"), key));
     return v && strcmp(v, colon + 1) == 0;
 }
 
-static void on_named(void *ctx, const struct named *n) {
+static void vercel_sessions_on_named(void *ctx, const struct named *n) {
     struct session_filter *f = ctx;
-    if (f->prefix && strncmp(named_name(n), f->prefix, strlen(f->prefix)) != 0)
+    if (f->prefix && strncmp(vercel_named_name(n), f->prefix, strlen(f->prefix)) != 0)
         return;
     if (f->tag && !has_tag(n, f->tag))
         return;
     struct named copy = *n;
-    (void)json_array_append_new(f->all, f->sessions ? show_session(f->v, n->owner, named_session(n))
-                                                    : show_sandbox(f->v, &copy));
+    (void)json_array_append_new(
+        f->all, f->sessions ? vercel_show_session(f->v, n->owner, vercel_named_session(n))
+                            : vercel_show_sandbox(f->v, &copy));
 }
 
-static int compare_names(const void *a, const void *b) {
-    const json_t *x = *(json_t *const *)a;
-    const json_t *y = *(json_t *const *)b;
-    return strcmp(json_string_value(json_object_get(y, "name")),
-                  json_string_value(json_object_get(x, "name")));
-}
-
-/* As the rest is: the last first, unless it is asked for the other way round. */
-static json_t *sort_names(json_t *all) {
-    size_t n = json_array_size(all);
-    void **items = xcalloc(n + 1, sizeof(void *));
-    json_t *sorted = json_array();
-    for (size_t i = 0; i < n; i++)
-        items[i] = json_array_get(all, i);
-    qsort(items, n, sizeof(void *), compare_names);
-    for (size_t i = 0; i < n; i++)
-        (void)json_array_append(sorted, items[i]);
-    free(items);
-    json_decref(all);
-    return sorted;
-}
-
-static void list(struct http_req *req, void *ctx) {
+static void vercel_sessions_list(struct http_req *req, void *ctx) {
     struct err err;
     struct vercel_page p;
     struct session_filter f = {.v = ctx, .all = json_array(), .sessions = vercel_is_v1(req)};
@@ -244,9 +295,8 @@ static void list(struct http_req *req, void *ctx) {
     if (rc >= 0)
         rc = http_req_query_get(req, "sortBy", &by, &err);
     if (rc >= 0)
-        rc = named_each(ctx, vercel_owner(req), on_named, &f, &err);
-    if (rc >= 0 && by && strcmp(by, "name") == 0)
-        f.all = sort_names(f.all);
+        rc = vercel_named_each(ctx, vercel_owner(req), by && strcmp(by, "name") == 0,
+                               vercel_sessions_on_named, &f, &err);
     free(f.prefix);
     free(f.tag);
     if (rc < 0) {
@@ -269,7 +319,7 @@ static void list_sessions(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = http_req_query_get(req, "name", &name, &err);
     if (rc >= 0)
-        rc = name ? named_find(v, vercel_owner(req), name, &n, &err)
+        rc = name ? vercel_named_find(v, vercel_owner(req), name, &n, &err)
                   : err_set(&err, ERR_BAD_REQUEST, "say of which sandbox: ?name=");
     if (rc < 0) {
         http_respond_err(req, &err);
@@ -277,21 +327,36 @@ static void list_sessions(struct http_req *req, void *ctx) {
     }
     json_t *all = json_array();
     json_array_foreach(json_object_get(n.doc, "sessions"), i, id) {
-        (void)json_array_append_new(all, show_session(v, n.owner, json_string_value(id)));
+        (void)json_array_append_new(all, vercel_show_session(v, n.owner, json_string_value(id)));
     }
-    named_finish(&n);
+    vercel_named_finish(&n);
     vercel_page_respond(req, "sessions", all, &p);
 }
 
 /* --- names --- */
 
 static void respond_sandbox(struct vercel *v, struct http_req *req, struct named *n) {
-    _cleanup_(json) json_t *o =
-        json_pack("{s:o,s:o}", "sandbox", show_sandbox(v, n), "routes", show_routes(req, n));
+    _cleanup_(json) json_t *o = json_pack("{s:o,s:o}", "sandbox", vercel_show_sandbox(v, n),
+                                          "routes", vercel_show_routes(req, n));
     http_respond_json(req, 200, o);
 }
 
-static void update(struct http_req *req, void *ctx) {
+/* Whether a session could begin with it: one that is refused is not kept. */
+static int policy_check(struct vercel *v, const struct http_req *req, const json_t *policy,
+                        struct err *err) {
+    struct policy p = {0};
+    struct egress_policy line = {0};
+    _cleanup_(json) json_t *grants = api_grants(req);
+    int rc = vercel_policy_read(policy, v->front->config->sandboxes.allow, &p, err);
+    if (rc == 0)
+        rc =
+            network_resolve(sandboxes_network(v->front->sandboxes), &p.network, grants, &line, err);
+    egress_policy_finish(&line);
+    vercel_policy_finish(&p);
+    return rc;
+}
+
+static void vercel_sessions_update(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
     struct named n = {0};
@@ -300,9 +365,11 @@ static void update(struct http_req *req, void *ctx) {
     _cleanup_(json) json_t *body = NULL;
     int rc = api_body(req, &body, &err);
     if (rc == 0)
-        rc = named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
+        rc = vercel_named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
     if (rc == 0)
-        rc = config_read(body, json_object_get(n.doc, "config"), &err);
+        rc = vercel_config_read(body, json_object_get(n.doc, "config"), &err);
+    if (rc == 0 && json_is_object(json_object_get(body, "networkPolicy")))
+        rc = policy_check(v, req, json_object_get(body, "networkPolicy"), &err);
     if (rc == 0)
         rc = json_get_str(body, "currentSnapshotId", &snapshot, &err);
     if (rc == 0 && snapshot) {
@@ -312,12 +379,12 @@ static void update(struct http_req *req, void *ctx) {
         (void)json_object_set_new(n.doc, "snapshot", json_string(snapshot));
     }
     if (rc == 0)
-        rc = named_save(v, &n, &err);
+        rc = vercel_named_save(v, &n, &err);
     if (rc < 0)
         http_respond_err(req, &err);
     else
         respond_sandbox(v, req, &n);
-    named_finish(&n);
+    vercel_named_finish(&n);
 }
 
 static void delete_snapshots(struct vercel *v, const struct named *n) {
@@ -331,26 +398,29 @@ static void delete_snapshots(struct vercel *v, const struct named *n) {
 }
 
 /* Its session ends with it. */
-static void delete (struct http_req *req, void *ctx) {
+static void vercel_sessions_delete(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
     struct named n = {0};
-    int rc = named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
+    int rc = vercel_named_find_any(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
     if (rc == 0)
-        rc = named_delete(v, &n, &err);
+        rc = vercel_named_delete(v, &n, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
-        named_finish(&n);
+        vercel_named_finish(&n);
         return;
     }
-    const char *session = named_session(&n);
+    const char *session = vercel_named_session(&n);
     struct sandbox *s = session ? sandboxes_find(v->front->sandboxes, session) : NULL;
-    if (s && !stop_is_under_way(v, session))
+    if (s && !vercel_stop_is_under_way(v, session))
         (void)sandbox_end(s, NULL, NULL);
-    if (api_flag(req, "deleteOrphanSnapshots"))
+    if (api_flag(req, "deleteOrphanSnapshots")) {
         delete_snapshots(v, &n);
+        if (session)
+            vercel_stop_forget(v, session);
+    }
     respond_sandbox(v, req, &n);
-    named_finish(&n);
+    vercel_named_finish(&n);
 }
 
 /* There are none; a program that lists them is told so. */
@@ -365,20 +435,20 @@ static void no_drives(struct http_req *req, void *ctx) {
                 "there are no drives here: use snapshots, or a bind of cay.json");
 }
 
-void session_routes(struct vercel *v) {
-    vercel_route(v, "GET", "/api/v2/sandboxes", list, FRONT_ROUTE_READ, 0);
-    vercel_route(v, "GET", "/api/v1/sandboxes", list, FRONT_ROUTE_READ, 0);
+void vercel_session_routes(struct vercel *v) {
+    vercel_route(v, "GET", "/api/v2/sandboxes", vercel_sessions_list, FRONT_ROUTE_READ, 0);
+    vercel_route(v, "GET", "/api/v1/sandboxes", vercel_sessions_list, FRONT_ROUTE_READ, 0);
     vercel_route(v, "GET", "/api/v2/sandboxes/sessions", list_sessions, FRONT_ROUTE_READ, 0);
     vercel_route(v, "GET", "/api/v2/sandboxes/drives", list_drives, FRONT_ROUTE_READ, 0);
     vercel_route(v, "POST,DELETE", "/api/v2/sandboxes/drives/{drive}", no_drives, 0, 0);
 #define SESSION_ROUTES(base)                                                                       \
-    vercel_route(v, "GET", base, get, FRONT_ROUTE_READ, 0);                                        \
-    vercel_route(v, "POST", base "/stop", stop, 0, 0);                                             \
-    vercel_route(v, "POST", base "/snapshot", snapshot, 0, 0);                                     \
-    vercel_route(v, "POST", base "/extend-timeout", extend, 0, 0);                                 \
+    vercel_route(v, "GET", base, vercel_sessions_get, FRONT_ROUTE_READ, 0);                        \
+    vercel_route(v, "POST", base "/stop", vercel_sessions_stop, FRONT_ROUTE_LATE, 0);              \
+    vercel_route(v, "POST", base "/snapshot", vercel_sessions_snapshot, FRONT_ROUTE_LATE, 0);      \
+    vercel_route(v, "POST", base "/extend-timeout", vercel_sessions_extend, 0, 0);                 \
     vercel_route(v, "POST", base "/network-policy", set_network, 0, 0)
     SESSION_ROUTES("/api/v2/sandboxes/sessions/{id}");
     SESSION_ROUTES("/api/v1/sandboxes/{id}");
-    vercel_route(v, "PATCH", "/api/v2/sandboxes/{name}", update, 0, 0);
-    vercel_route(v, "DELETE", "/api/v2/sandboxes/{name}", delete, 0, 0);
+    vercel_route(v, "PATCH", "/api/v2/sandboxes/{name}", vercel_sessions_update, 0, 0);
+    vercel_route(v, "DELETE", "/api/v2/sandboxes/{name}", vercel_sessions_delete, 0, 0);
 }

@@ -29,12 +29,12 @@ void vercel_fail(struct http_req *req, int status, const char *code, const char 
     http_respond_json(req, status, o);
 }
 
-const json_t *sandbox_note(const struct sandbox *s) {
+const json_t *vercel_sandbox_note(const struct sandbox *s) {
     return json_object_get(s->doc, "note");
 }
 
-bool sandbox_is_fresh(const struct sandbox *s) {
-    return json_is_true(json_object_get(sandbox_note(s), "fresh"));
+bool vercel_sandbox_is_fresh(const struct sandbox *s) {
+    return json_is_true(json_object_get(vercel_sandbox_note(s), "fresh"));
 }
 
 /* --- sessions --- */
@@ -44,20 +44,20 @@ static const char *living_status(const struct vercel *v, const struct sandbox *s
         return "stopping";
     if (s->state == SANDBOX_STARTING)
         return "pending";
-    return stop_is_under_way(v, s->id) ? "snapshotting" : "running";
+    return vercel_stop_is_under_way(v, s->id) ? "snapshotting" : "running";
 }
 
-static const char *ended_status(const char *status) {
-    return strcmp(status, "stopped") == 0  ? "stopped"
-           : strcmp(status, "failed") == 0 ? "failed"
-                                           : "aborted";
+static const char *ended_status(enum sandbox_status status) {
+    return status == SANDBOX_STATUS_STOPPED  ? "stopped"
+           : status == SANDBOX_STATUS_FAILED ? "failed"
+                                             : "aborted";
 }
 
 static void set_int(json_t *o, const char *key, int64_t v) {
     (void)json_object_set_new(o, key, json_integer(v));
 }
 
-static void add_usage(json_t *o, const json_t *usage) {
+static void vercel_show_add_usage(json_t *o, const json_t *usage) {
     const json_t *network = json_object_get(usage, "network");
     (void)json_object_set_new(o, "activeCpuDurationMs",
                               json_integer(json_integer_value(json_object_get(usage, "cpu_ms"))));
@@ -67,7 +67,7 @@ static void add_usage(json_t *o, const json_t *usage) {
                   "egress", json_integer_value(json_object_get(network, "bytes_out"))));
 }
 
-static json_int_t processors(const json_t *limits) {
+static json_int_t vercel_show_processors(const json_t *limits) {
     double cpus = json_number_value(json_object_get(limits, "cpus"));
     json_int_t has = (json_int_t)sysconf(_SC_NPROCESSORS_ONLN);
     return cpus >= 1 ? MIN((json_int_t)cpus, has) : has;
@@ -89,30 +89,29 @@ static void add_times(json_t *o, const struct store_record *r, int64_t expires_m
 /* From what is recorded of it; what lives is recorded too. */
 static json_t *session_of(struct vercel *v, const struct store_record *r) {
     const struct sandbox *s = sandboxes_find(v->front->sandboxes, r->id);
-    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
+    _cleanup_(json) json_t *doc = store_record_doc(r);
     const json_t *limits = json_object_get(doc, "limits");
     const json_t *note = json_object_get(doc, "note");
     const json_t *from = json_object_get(doc, "snapshot");
     const json_t *runtime = json_object_get(note, "runtime");
     json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s}", "id", r->id, "status",
-                          s             ? living_status(v, s)
-                          : r->ended_ms ? ended_status(r->status)
-                                        : "aborted",
+                          s ? living_status(v, s) : ended_status(sandbox_record_status(r)),
                           "region", REGION, "cwd", VERCEL_CWD, "runtime",
                           runtime ? json_string_value(runtime) : "host");
     set_int(o, "memory", json_integer_value(json_object_get(limits, "memory_mb")));
-    set_int(o, "vcpus", processors(limits));
+    set_int(o, "vcpus", vercel_show_processors(limits));
     add_times(o, r, s ? s->expires_ms : json_integer_value(json_object_get(doc, "expires_ms")));
-    (void)json_object_set_new(o, "networkPolicy", policy_show(json_object_get(doc, "network")));
+    (void)json_object_set_new(o, "networkPolicy",
+                              vercel_policy_show(json_object_get(doc, "network")));
     if (json_is_string(from))
         (void)json_object_set_new(o, "sourceSnapshotId", json_string(json_string_value(from)));
     if (json_object_get(doc, "usage"))
-        add_usage(o, json_object_get(doc, "usage"));
+        vercel_show_add_usage(o, json_object_get(doc, "usage"));
     return o;
 }
 
 /* One whose record has been forgotten. */
-static json_t *forgotten(const char *id) {
+static json_t *vercel_show_forgotten(const char *id) {
     json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s}", "id", id, "status", "stopped", "region", REGION,
                           "cwd", VERCEL_CWD, "runtime", "host");
     static const char *const numbers[] = {"memory",      "vcpus",     "timeout",
@@ -122,12 +121,12 @@ static json_t *forgotten(const char *id) {
     return o;
 }
 
-json_t *show_session(struct vercel *v, const char *owner, const char *id) {
+json_t *vercel_show_session(struct vercel *v, const char *owner, const char *id) {
     struct store_record r;
     struct err err;
     if (!id || store_record_get(v->front->store, "sandbox", id, NULL,
                                 (struct store_scope){.owner = owner}, &r, &err) < 0)
-        return forgotten(id ? id : "");
+        return vercel_show_forgotten(id ? id : "");
     json_t *o = session_of(v, &r);
     store_record_finish(&r);
     return o;
@@ -135,43 +134,45 @@ json_t *show_session(struct vercel *v, const char *owner, const char *id) {
 
 /* --- sandboxes --- */
 
-static void copy(json_t *to, const char *key, const json_t *from) {
+static void vercel_show_copy(json_t *to, const char *key, const json_t *from) {
     if (from && !json_is_null(from))
         (void)json_object_set(to, key, (json_t *)(uintptr_t)from);
 }
 
-json_t *show_sandbox(struct vercel *v, struct named *n) {
+json_t *vercel_show_sandbox(struct vercel *v, struct named *n) {
     static const char *const same[] = {
         "tags", "timeout", "image", "runtime", "snapshotExpiration", "keepLastSnapshots"};
-    const char *session = named_session(n);
+    const char *session = vercel_named_session(n);
     const char *snapshot = json_string_value(json_object_get(n->doc, "snapshot"));
-    _cleanup_(json) json_t *s = show_session(v, n->owner, session);
+    _cleanup_(json) json_t *s = vercel_show_session(v, n->owner, session);
     json_t *o = json_pack(
-        "{s:s,s:b,s:s,s:s,s:O,s:O,s:O,s:O?,s:I,s:I}", "name", named_name(n), "persistent",
-        named_is_persistent(n), "region", REGION, "currentSessionId", session ? session : "",
+        "{s:s,s:b,s:s,s:s,s:O,s:O,s:O,s:O?,s:I,s:I}", "name", vercel_named_name(n), "persistent",
+        vercel_named_is_persistent(n), "region", REGION, "currentSessionId", session ? session : "",
         "status", json_object_get(s, "status"), "vcpus", json_object_get(s, "vcpus"), "memory",
         json_object_get(s, "memory"), "networkPolicy", json_object_get(s, "networkPolicy"),
         "createdAt", (json_int_t)n->created_ms, "updatedAt",
         json_integer_value(json_object_get(n->doc, "updated_ms")));
+    if (n->unreadable)
+        (void)json_object_set_new(o, "status", json_string("failed"));
     if (json_is_null(json_object_get(o, "networkPolicy")))
         (void)json_object_del(o, "networkPolicy");
     for (size_t i = 0; i < ARRAY_LEN(same); i++)
-        copy(o, same[i], named_config(n, same[i]));
+        vercel_show_copy(o, same[i], vercel_named_config(n, same[i]));
     (void)json_object_set_new(o, "cwd", json_string(VERCEL_CWD));
     if (snapshot)
         (void)json_object_set_new(o, "currentSnapshotId", json_string(snapshot));
     return o;
 }
 
-json_t *show_routes(const struct http_req *req, const struct named *n) {
+json_t *vercel_show_routes(const struct http_req *req, const struct named *n) {
     json_t *list = json_array();
-    const char *session = named_session(n);
+    const char *session = vercel_named_session(n);
     const char *port_text = strrchr(http_req_authority(req), ':');
     if (port_text && strchr(port_text, ']'))
         port_text = NULL; /* of an address of IPv6, without a port */
     size_t i;
     const json_t *port;
-    json_array_foreach(named_config(n, "ports"), i, port) {
+    json_array_foreach(vercel_named_config(n, "ports"), i, port) {
         _cleanup_(free) char *sub =
             xasprintf("%lld-%s", (long long)json_integer_value(port), session ? session : "");
         _cleanup_(free) char *url =
@@ -182,35 +183,34 @@ json_t *show_routes(const struct http_req *req, const struct named *n) {
     return list;
 }
 
-json_t *show_whole(struct vercel *v, const struct http_req *req, struct named *n) {
-    json_t *session = show_session(v, n->owner, named_session(n));
-    json_t *routes = show_routes(req, n);
+json_t *vercel_show_whole(struct vercel *v, const struct http_req *req, struct named *n) {
+    json_t *session = vercel_show_session(v, n->owner, vercel_named_session(n));
+    json_t *routes = vercel_show_routes(req, n);
     if (vercel_is_v1(req))
         return json_pack("{s:o,s:o}", "sandbox", session, "routes", routes);
-    return json_pack("{s:o,s:o,s:o}", "sandbox", show_sandbox(v, n), "session", session, "routes",
-                     routes);
+    return json_pack("{s:o,s:o,s:o}", "sandbox", vercel_show_sandbox(v, n), "session", session,
+                     "routes", routes);
 }
 
 /* --- commands --- */
 
 /* 128 and the signal, as a shell has it; null while it runs, and where no end was seen. */
-static json_t *exit_code(const json_t *shown) {
+static json_t *exit_code(const struct exec *e, const json_t *shown) {
     const json_t *code = json_object_get(shown, "exit_code");
     const json_t *signo = json_object_get(shown, "signal");
-    const char *status = json_string_value(json_object_get(shown, "status"));
     if (json_is_integer(code))
         return json_integer(json_integer_value(code));
     if (json_is_integer(signo))
         return json_integer(128 + json_integer_value(signo));
-    if (strcmp(status, "failed") == 0)
+    if (e->state == EXEC_FAILED)
         return json_integer(COMMAND_NOT_STARTED);
-    return strcmp(status, "interrupted") == 0 ? json_integer(128 + SIGKILL) : json_null();
+    return e->state == EXEC_INTERRUPTED ? json_integer(128 + SIGKILL) : json_null();
 }
 
-json_t *show_command(struct exec *e) {
+json_t *vercel_show_command(struct exec *e) {
     _cleanup_(json) json_t *shown = exec_show(e);
     const json_t *argv = json_object_get(shown, "argv");
-    size_t first = command_first_word(argv);
+    size_t first = vercel_command_first_word(argv);
     const char *cwd = json_string_value(json_object_get(shown, "cwd"));
     json_t *args = json_array();
     for (size_t i = first + 1; i < json_array_size(argv); i++)
@@ -220,7 +220,7 @@ json_t *show_command(struct exec *e) {
         json_pack("{s:s,s:s,s:o,s:s,s:s,s:s,s:o,s:I}", "id", e->id, "name",
                   name ? json_string_value(name) : "sh", "args", args, "cwd",
                   cwd ? cwd : VERCEL_CWD, "sessionId", e->sandbox_id, "sandboxId", e->sandbox_id,
-                  "exitCode", exit_code(shown), "startedAt", (json_int_t)e->created_ms);
+                  "exitCode", exit_code(e, shown), "startedAt", (json_int_t)e->created_ms);
     if (e->ended_ms)
         set_int(o, "durationMs", e->ended_ms - e->created_ms);
     return o;
@@ -228,8 +228,8 @@ json_t *show_command(struct exec *e) {
 
 /* --- snapshots --- */
 
-json_t *show_snapshot(struct vercel *v, const struct store_record *r) {
-    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
+json_t *vercel_show_snapshot(struct vercel *v, const struct store_record *r) {
+    _cleanup_(json) json_t *doc = store_record_doc(r);
     const json_t *note = json_object_get(doc, "note");
     const json_t *expires = json_object_get(note, "expires_ms");
     const char *sandbox = json_string_value(json_object_get(doc, "sandbox"));
@@ -245,9 +245,9 @@ json_t *show_snapshot(struct vercel *v, const struct store_record *r) {
                   sandbox ? sandbox : "", "sourceSandboxId", sandbox ? sandbox : "", "region",
                   REGION, "status", "created", "sizeBytes", (json_int_t)r->bytes, "createdAt",
                   (json_int_t)r->created_ms, "updatedAt", (json_int_t)r->created_ms);
-    copy(o, "expiresAt", expires);
-    copy(o, "parentId", json_object_get(note, "parent"));
-    copy(o, "creationMethod", json_object_get(note, "by"));
+    vercel_show_copy(o, "expiresAt", expires);
+    vercel_show_copy(o, "parentId", json_object_get(note, "parent"));
+    vercel_show_copy(o, "creationMethod", json_object_get(note, "by"));
     return o;
 }
 
@@ -281,28 +281,13 @@ void vercel_page_respond(struct http_req *req, const char *key, json_t *all,
 
 /* --- the session that a path names --- */
 
-int vercel_named_of(struct vercel *v, const char *owner, const char *session, struct named *ret,
-                    struct err *err) {
-    struct store_record r;
-    int rc = store_record_get(v->front->store, "sandbox", session, NULL,
-                              (struct store_scope){.owner = owner}, &r, err);
-    if (rc < 0)
-        return rc;
-    _cleanup_(json) json_t *doc = json_loads(r.doc, 0, NULL);
-    store_record_finish(&r);
-    const char *name = json_string_value(json_object_get(json_object_get(doc, "note"), "name"));
-    if (!name)
-        return err_set(err, ERR_NOT_FOUND, "there is no session \"%.40s\"", session);
-    return named_find(v, owner, name, ret, err);
-}
-
 struct sandbox *vercel_session(struct http_req *req, struct vercel *v) {
     const char *id = http_req_param(req, "id");
     const char *owner = vercel_owner(req);
     struct sandbox *s = sandboxes_find(v->front->sandboxes, id);
     struct store_record r;
     struct err err;
-    if (s && (strcmp(s->owner, owner) != 0 || !sandbox_note(s)))
+    if (s && (strcmp(s->owner, owner) != 0 || !vercel_sandbox_note(s)))
         s = NULL;
     if (!s && store_record_get(v->front->store, "sandbox", id, NULL,
                                (struct store_scope){.owner = owner}, &r, &err) < 0) {
@@ -315,7 +300,7 @@ struct sandbox *vercel_session(struct http_req *req, struct vercel *v) {
         return NULL;
     }
     (void)json_object_del(json_object_get(s->doc, "note"), "fresh");
-    if (s->state == SANDBOX_RUNNING && !stop_is_under_way(v, id))
+    if (s->state == SANDBOX_RUNNING && !vercel_stop_is_under_way(v, id))
         return s;
     if (s->state == SANDBOX_PAUSED)
         vercel_fail(req, 409, "sandbox_paused", "the sandbox is paused: resume it first");

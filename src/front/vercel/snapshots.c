@@ -9,16 +9,17 @@ enum { LIST_MAX = 1000 };
 
 struct snapshot_listing {
     const char *name; /* of the sandbox; NULL: any */
+    int64_t since_ms; /* those before are of another that had its name */
     char (*ids)[ID_SIZE];
     size_t n;
 };
 
 /* Only those of this wire: they know of which sandbox they are. */
-static void on_record(void *ctx, const struct store_record *r) {
+static void vercel_snapshots_on_record(void *ctx, const struct store_record *r) {
     struct snapshot_listing *l = ctx;
-    _cleanup_(json) json_t *doc = json_loads(r->doc, 0, NULL);
+    _cleanup_(json) json_t *doc = store_record_doc(r);
     const char *of = json_string_value(json_object_get(json_object_get(doc, "note"), "name"));
-    if (!of || (l->name && strcmp(of, l->name) != 0))
+    if (!of || r->created_ms < l->since_ms || (l->name && strcmp(of, l->name) != 0))
         return;
     l->ids = xrealloc(l->ids, (l->n + 1) * sizeof(*l->ids));
     memcpy(l->ids[l->n++], r->id, ID_SIZE);
@@ -30,7 +31,7 @@ static json_t *open_(struct vercel *v, const char *owner, const char *id, struct
     if (store_record_get(v->front->store, "snapshot", id, NULL,
                          (struct store_scope){.owner = owner}, &r, err) < 0)
         return NULL;
-    json_t *o = show_snapshot(v, &r);
+    json_t *o = vercel_show_snapshot(v, &r);
     store_record_finish(&r);
     if (!o)
         (void)err_set(err, ERR_NOT_FOUND, "the snapshot \"%.40s\" has expired", id);
@@ -38,12 +39,18 @@ static json_t *open_(struct vercel *v, const char *owner, const char *id, struct
 }
 
 /* All of an owner, newest first; a new reference, or NULL with err. */
-static json_t *list_all(struct vercel *v, const char *owner, const char *name, struct err *err) {
+static json_t *vercel_snapshots_list_all(struct vercel *v, const char *owner, const char *name,
+                                         struct err *err) {
     struct snapshot_listing l = {.name = name};
+    struct named n = {0};
     struct store_record_query q = {.scope = {.owner = owner}, .limit = LIST_MAX};
     struct err ignored;
     json_t *all = NULL;
-    if (store_record_list(v->front->store, "snapshot", &q, on_record, &l, err) == 0) {
+    if (name && vercel_named_find(v, owner, name, &n, &ignored) == 0)
+        l.since_ms = n.created_ms;
+    vercel_named_finish(&n);
+    if (store_record_list(v->front->store, "snapshot", &q, vercel_snapshots_on_record, &l, err) ==
+        0) {
         all = json_array();
         for (size_t i = 0; i < l.n; i++) {
             json_t *o = open_(v, owner, l.ids[i], &ignored);
@@ -55,21 +62,21 @@ static json_t *list_all(struct vercel *v, const char *owner, const char *name, s
     return all;
 }
 
-static void list(struct http_req *req, void *ctx) {
+static void vercel_snapshots_list(struct http_req *req, void *ctx) {
     struct err err;
     struct vercel_page p;
     _cleanup_(free) char *name = NULL;
     int rc = vercel_page_read(req, &p, &err);
     if (rc == 0)
         rc = http_req_query_get(req, "name", &name, &err);
-    json_t *all = rc < 0 ? NULL : list_all(ctx, vercel_owner(req), name, &err);
+    json_t *all = rc < 0 ? NULL : vercel_snapshots_list_all(ctx, vercel_owner(req), name, &err);
     if (all)
         vercel_page_respond(req, "snapshots", all, &p);
     else
         http_respond_err(req, &err);
 }
 
-static void get(struct http_req *req, void *ctx) {
+static void vercel_snapshots_get(struct http_req *req, void *ctx) {
     struct err err;
     json_t *shown = open_(ctx, vercel_owner(req), http_req_param(req, "snapshot"), &err);
     if (!shown) {
@@ -80,7 +87,7 @@ static void get(struct http_req *req, void *ctx) {
     http_respond_json(req, 200, o);
 }
 
-static void delete (struct http_req *req, void *ctx) {
+static void vercel_snapshots_delete(struct http_req *req, void *ctx) {
     struct vercel *v = ctx;
     struct err err;
     const char *owner = vercel_owner(req);
@@ -99,7 +106,7 @@ static void delete (struct http_req *req, void *ctx) {
 
 /* --- the tree: which was made from which --- */
 
-static const char *text_of(const json_t *snapshot, const char *key) {
+static const char *vercel_snapshots_text_of(const json_t *snapshot, const char *key) {
     const char *t = json_string_value(json_object_get(snapshot, key));
     return t ? t : "";
 }
@@ -110,26 +117,27 @@ static json_t *node_of(const json_t *all, json_t *snapshot) {
     json_t *other;
     json_t *siblings = json_array();
     json_array_foreach((json_t *)(uintptr_t)all, i, other) {
-        if (other != snapshot && *text_of(snapshot, "parentId") &&
-            strcmp(text_of(other, "parentId"), text_of(snapshot, "parentId")) == 0)
+        if (other != snapshot && *vercel_snapshots_text_of(snapshot, "parentId") &&
+            strcmp(vercel_snapshots_text_of(other, "parentId"),
+                   vercel_snapshots_text_of(snapshot, "parentId")) == 0)
             (void)json_array_append(siblings, other);
     }
     json_t *count = json_sprintf("%zu", json_array_size(siblings) + 1);
     return json_pack("{s:O,s:o,s:o}", "snapshot", snapshot, "siblings", siblings, "count", count);
 }
 
-static json_t *find_in(const json_t *all, const char *id) {
+static json_t *vercel_snapshots_find_in(const json_t *all, const char *id) {
     size_t i;
     json_t *s;
     json_array_foreach((json_t *)(uintptr_t)all, i, s) {
-        if (strcmp(text_of(s, "id"), id) == 0)
+        if (strcmp(vercel_snapshots_text_of(s, "id"), id) == 0)
             return s;
     }
     return NULL;
 }
 
 /* From one to those that it came from. */
-static void tree(struct http_req *req, void *ctx) {
+static void vercel_snapshots_tree(struct http_req *req, void *ctx) {
     struct err err;
     struct vercel_page p;
     _cleanup_(free) char *id = NULL;
@@ -139,8 +147,8 @@ static void tree(struct http_req *req, void *ctx) {
     if (rc >= 0 && !id)
         rc = err_set(&err, ERR_BAD_REQUEST, "say which: ?snapshotId=");
     _cleanup_(json) json_t *all =
-        rc < 0 || !id ? NULL : list_all(ctx, vercel_owner(req), NULL, &err);
-    json_t *at = all ? find_in(all, id) : NULL;
+        rc < 0 || !id ? NULL : vercel_snapshots_list_all(ctx, vercel_owner(req), NULL, &err);
+    json_t *at = all ? vercel_snapshots_find_in(all, id) : NULL;
     if (all && !at)
         (void)err_set(&err, ERR_NOT_FOUND, "there is no snapshot \"%.40s\"", id);
     if (!at) {
@@ -151,21 +159,22 @@ static void tree(struct http_req *req, void *ctx) {
     json_t *anchor = node_of(all, at);
     for (size_t n = 0; at && n < p.limit; n++) {
         (void)json_array_append_new(nodes, node_of(all, at));
-        at = find_in(all, text_of(at, "parentId"));
+        at = vercel_snapshots_find_in(all, vercel_snapshots_text_of(at, "parentId"));
     }
-    json_t *next = at ? json_string(text_of(at, "id")) : json_null();
+    json_t *next = at ? json_string(vercel_snapshots_text_of(at, "id")) : json_null();
     _cleanup_(json) json_t *o =
         json_pack("{s:o,s:o,s:{s:I,s:o}}", "snapshots", nodes, "anchor", anchor, "pagination",
                   "count", (json_int_t)json_array_size(nodes), "next", next);
     http_respond_json(req, 200, o);
 }
 
-void snapshot_routes(struct vercel *v) {
-    vercel_route(v, "GET", "/api/v2/sandboxes/snapshots/tree", tree, FRONT_ROUTE_READ, 0);
+void vercel_snapshot_routes(struct vercel *v) {
+    vercel_route(v, "GET", "/api/v2/sandboxes/snapshots/tree", vercel_snapshots_tree,
+                 FRONT_ROUTE_READ, 0);
 #define SNAPSHOT_ROUTES(base)                                                                      \
-    vercel_route(v, "GET", base, list, FRONT_ROUTE_READ, 0);                                       \
-    vercel_route(v, "GET", base "/{snapshot}", get, FRONT_ROUTE_READ, 0);                          \
-    vercel_route(v, "DELETE", base "/{snapshot}", delete, 0, 0)
+    vercel_route(v, "GET", base, vercel_snapshots_list, FRONT_ROUTE_READ, 0);                      \
+    vercel_route(v, "GET", base "/{snapshot}", vercel_snapshots_get, FRONT_ROUTE_READ, 0);         \
+    vercel_route(v, "DELETE", base "/{snapshot}", vercel_snapshots_delete, 0, 0)
     SNAPSHOT_ROUTES("/api/v2/sandboxes/snapshots");
     SNAPSHOT_ROUTES("/api/v1/sandboxes/snapshots");
 }

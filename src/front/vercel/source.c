@@ -2,6 +2,7 @@
 
 #include "base/base64.h"
 #include "base/cleanup.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "front/vercel/internal.h"
 
@@ -17,16 +18,16 @@ struct source {
     size_t len;
 };
 
-void source_plan_finish(struct source_plan *p) {
-    json_decref(p->argv);
-    json_decref(p->env);
-    json_decref(p->network);
+void vercel_source_plan_finish(struct source_plan *p) {
+    sandbox_strv_finish(&p->argv);
+    sandbox_strv_finish(&p->env);
+    network_ask_finish(&p->network);
     *p = (struct source_plan){0};
 }
 
 /* "https://host[:port]/..." -> "host:port", as the policy of a sandbox has it. What is not
  * encrypted goes through a tunnel too. */
-static int host_of(const char *url, bool only_tls, json_t **ret, struct err *err) {
+static int vercel_source_host_of(const char *url, bool only_tls, char **ret, struct err *err) {
     bool tls = false;
     _cleanup_(free) char *host = NULL;
     uint32_t port = 0;
@@ -41,7 +42,7 @@ static int host_of(const char *url, bool only_tls, json_t **ret, struct err *err
         return err_wrap(err, "source.url");
     if (!tls && only_tls)
         return err_set(err, ERR_BAD_REQUEST, "source.url: a repository is fetched by https");
-    *ret = json_sprintf("%s%s:%u", tls ? "" : "tcp://", host, (unsigned)port);
+    *ret = xasprintf("%s%s:%u", tls ? "" : "tcp://", host, (unsigned)port);
     return 0;
 }
 
@@ -53,46 +54,49 @@ static void add_credentials(struct source_plan *p, const char *user, const char 
     size_t n = strlen(plain);
     _cleanup_(free) char *text = xmalloc(BASE64_SIZE(n));
     base64_encode(text, plain, n);
-    _cleanup_(free) char *field = xasprintf("Authorization: Basic %.*s", (int)BASE64_SIZE(n), text);
-    (void)json_object_set_new(p->env, "GIT_CONFIG_COUNT", json_string("1"));
-    (void)json_object_set_new(p->env, "GIT_CONFIG_KEY_0", json_string("http.extraHeader"));
-    (void)json_object_set_new(p->env, "GIT_CONFIG_VALUE_0", json_string(field));
+    _cleanup_(free) char *field =
+        xasprintf("GIT_CONFIG_VALUE_0=Authorization: Basic %.*s", (int)BASE64_SIZE(n), text);
+    sandbox_strv_add(&p->env, "GIT_CONFIG_COUNT=1");
+    sandbox_strv_add(&p->env, "GIT_CONFIG_KEY_0=http.extraHeader");
+    sandbox_strv_add(&p->env, field);
     explicit_bzero(plain, n);
 }
 
-static int read_git(const json_t *j, const char *url, struct source_plan *p, struct err *err) {
+enum source_type { SOURCE_GIT, SOURCE_TARBALL, SOURCE_SNAPSHOT };
+static const char *const source_types[] = {"git", "tarball", "snapshot"};
+
+struct source_wire {
+    enum source_type type;
+    const char *url, *snapshot, *user, *password, *revision;
+    int64_t depth;
+};
+
+static void source_add_words(struct source_plan *p, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        sandbox_strv_add(&p->argv, words[i]);
+}
+
+static int read_git(const struct source_wire *w, struct source_plan *p, struct err *err) {
     /* Words of the request are arguments, never part of the script. */
     static const char script[] =
         "set -e; url=$1; depth=$2; revision=$3\n"
         "git init -q .; git remote add origin -- \"$url\"\n"
         "git fetch -q ${depth:+--depth \"$depth\"} origin -- \"${revision:-HEAD}\"\n"
         "git checkout -q FETCH_HEAD 2>&1";
-    const char *user = NULL;
-    const char *password = NULL;
-    const char *revision = NULL;
-    int64_t depth = 0;
-    int rc = json_get_str(j, "username", &user, err);
-    if (rc == 0)
-        rc = json_get_str(j, "password", &password, err);
-    if (rc == 0)
-        rc = json_get_str(j, "revision", &revision, err);
-    if (rc == 0)
-        rc = json_get_int(j, "depth", 1, 1000000000, &depth, err);
-    if (rc == 0 && revision &&
-        (*revision == '-' || strchr(revision, ':') || strlen(revision) > REVISION_BYTES))
-        rc = err_set(err, ERR_BAD_REQUEST, "source.revision is a branch, a tag or a commit");
-    if (rc == 0 && (user ? strlen(user) : 0) + (password ? strlen(password) : 0) > CREDENTIAL_BYTES)
-        rc = err_set(err, ERR_BAD_REQUEST, "source: username and password have at most %d bytes",
-                     CREDENTIAL_BYTES);
-    if (rc < 0)
-        return rc;
+    const char *revision = w->revision ? w->revision : "";
+    if (*revision == '-' || strchr(revision, ':') || strlen(revision) > REVISION_BYTES)
+        return err_set(err, ERR_BAD_REQUEST, "source.revision is a branch, a tag or a commit");
+    if ((w->user ? strlen(w->user) : 0) + (w->password ? strlen(w->password) : 0) >
+        CREDENTIAL_BYTES)
+        return err_set(err, ERR_BAD_REQUEST, "source: username and password have at most %d bytes",
+                       CREDENTIAL_BYTES);
     char digits[24] = "";
-    if (depth)
-        (void)snprintf(digits, sizeof(digits), "%lld", (long long)depth);
-    p->argv = json_pack("[s,s,s,s,s,s,s]", "sh", "-c", script, "git", url, digits,
-                        revision ? revision : "");
-    p->env = json_pack("{s:s}", "GIT_TERMINAL_PROMPT", "0");
-    add_credentials(p, user, password);
+    if (w->depth)
+        (void)snprintf(digits, sizeof(digits), "%lld", (long long)w->depth);
+    const char *words[] = {"sh", "-c", script, "git", w->url, digits, revision};
+    source_add_words(p, words, ARRAY_LEN(words));
+    sandbox_strv_add(&p->env, "GIT_TERMINAL_PROMPT=0");
+    add_credentials(p, w->user, w->password);
     return 0;
 }
 
@@ -100,54 +104,57 @@ static void read_tarball(const char *url, struct source_plan *p) {
     static const char script[] = "set -e; f=/tmp/.source.$$; trap 'rm -f \"$f\"' EXIT\n"
                                  "curl -gfsSLp --proto =http,https -o \"$f\" -- \"$1\"\n"
                                  "tar -xf \"$f\" --no-same-owner";
-    p->argv = json_pack("[s,s,s,s,s]", "sh", "-c", script, "tarball", url);
-    p->env = json_object();
+    const char *words[] = {"sh", "-c", script, "tarball", url};
+    source_add_words(p, words, ARRAY_LEN(words));
 }
 
-int source_read(const json_t *source, struct source_plan *ret, const char **ret_snapshot,
-                struct err *err) {
-    const char *type = NULL;
-    const char *url = NULL;
+int vercel_source_read(const json_t *source, struct source_plan *ret, const char **ret_snapshot,
+                       struct err *err) {
+    static const struct json_field table[] = {
+        JSON_ENUM("type", struct source_wire, type, source_types),
+        JSON_TEXT("url", struct source_wire, url),
+        JSON_TEXT("snapshotId", struct source_wire, snapshot),
+        JSON_TEXT("username", struct source_wire, user),
+        JSON_TEXT("password", struct source_wire, password),
+        JSON_TEXT("revision", struct source_wire, revision),
+        JSON_INT("depth", struct source_wire, depth, 1, 1000000000),
+    };
+    struct source_wire w = {0};
     struct source_plan p = {0};
     if (!source || json_is_null(source))
         return 0;
     if (!json_is_object(source))
         return err_set(err, ERR_BAD_REQUEST, "\"source\" must be an object");
-    int rc = json_get_str(source, "type", &type, err);
-    if (rc == 0)
-        rc = json_get_str(source, "url", &url, err);
+    int rc = json_table_read(table, ARRAY_LEN(table), source, NULL, &w, err);
     if (rc < 0)
         return rc;
-    if (type && strcmp(type, "snapshot") == 0) {
-        const char *id = NULL;
-        rc = json_get_str(source, "snapshotId", &id, err);
-        if (rc == 0 && !id)
-            rc = err_set(err, ERR_BAD_REQUEST, "source.snapshotId is needed");
-        if (rc == 0)
-            *ret_snapshot = id;
-        return rc;
+    if (w.type == SOURCE_SNAPSHOT) {
+        if (!w.snapshot)
+            return err_set(err, ERR_BAD_REQUEST, "source.snapshotId is needed");
+        *ret_snapshot = w.snapshot;
+        return 0;
     }
-    bool git = type ? strcmp(type, "git") == 0 : url != NULL;
-    if (!url || (!git && strcmp(type, "tarball") != 0))
+    if (!w.url)
         return err_set(err, ERR_BAD_REQUEST,
                        "\"source\" is of the type git or tarball with a url, or a snapshot");
-    json_t *host = NULL;
-    rc = host_of(url, git, &host, err);
+    bool git = w.type == SOURCE_GIT;
+    _cleanup_(free) char *host = NULL;
+    rc = vercel_source_host_of(w.url, git, &host, err);
     if (rc < 0)
         return rc;
-    p.network = json_pack("{s:[o]}", "allow", host);
+    sandbox_strv_add(&p.network.allow, host);
     if (git)
-        rc = read_git(source, url, &p, err);
+        rc = read_git(&w, &p, err);
     else
-        read_tarball(url, &p);
+        read_tarball(w.url, &p);
     if (rc < 0)
-        source_plan_finish(&p);
+        vercel_source_plan_finish(&p);
     else
         *ret = p;
     return rc;
 }
 
-static void on_output(void *ctx, int stream, const char *data, size_t len) {
+static void vercel_source_on_output(void *ctx, int stream, const char *data, size_t len) {
     struct source *s = ctx;
     (void)stream;
     size_t n = MIN(len, sizeof(s->said) - s->len);
@@ -155,7 +162,8 @@ static void on_output(void *ctx, int stream, const char *data, size_t len) {
     s->len += n;
 }
 
-static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct err *why) {
+static void vercel_source_on_exited(void *ctx, const struct sandbox_exit *exit,
+                                    const struct err *why) {
     struct source *s = ctx;
     struct err err = {0};
     bool ok = exit && !exit->signaled && exit->code == 0;
@@ -169,36 +177,29 @@ static void on_exited(void *ctx, const struct sandbox_exit *exit, const struct e
     free(s);
 }
 
-struct source *source_start(struct sandbox *box, const struct source_plan *plan,
-                            void (*cb)(void *ctx, const struct err *err), void *ctx,
-                            struct err *err) {
-    struct sandbox_exec e = {.cwd = (char *)VERCEL_CWD};
+struct source *vercel_source_start(struct sandbox *box, const struct source_plan *plan,
+                                   void (*cb)(void *ctx, const struct err *err), void *ctx,
+                                   struct err *err) {
+    struct sandbox_exec e = {.cwd = (char *)VERCEL_CWD, .argv = plan->argv};
     struct source *s = xcalloc(1, sizeof(*s));
-    size_t i;
-    const char *name;
-    json_t *v;
     s->cb = cb;
     s->ctx = ctx;
-    json_array_foreach(plan->argv, i, v) {
-        sandbox_strv_add(&e.argv, json_string_value(v));
-    }
     if (box->line)
         network_line_env(box->line, NULL, NULL, &e.env);
-    json_object_foreach(plan->env, name, v) {
-        _cleanup_(free) char *entry = xasprintf("%s=%s", name, json_string_value(v));
-        sandbox_strv_add(&e.env, entry);
-    }
+    for (size_t i = 0; i < plan->env.n; i++)
+        sandbox_strv_add(&e.env, plan->env.items[i]);
     struct sandbox_command_options options = {
-        .exec = &e, .callbacks = {.on_output = on_output, .on_exit = on_exited}, .ctx = s};
+        .exec = &e,
+        .callbacks = {.on_output = vercel_source_on_output, .on_exit = vercel_source_on_exited},
+        .ctx = s};
     bool ok = sandbox_command_start(box->box, &options, err) != NULL;
-    e.cwd = NULL;
-    sandbox_exec_finish(&e);
+    sandbox_strv_finish(&e.env);
     if (ok)
         return s;
     free(s);
     return NULL;
 }
 
-void source_leave(struct source *s) {
+void vercel_source_leave(struct source *s) {
     s->cb = NULL;
 }

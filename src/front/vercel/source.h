@@ -6,17 +6,17 @@
 
 struct source;
 struct source_plan {
-    json_t *argv;    /* what to run; NULL: nothing */
-    json_t *env;     /* with what; credentials do not show in a list of processes */
-    json_t *network; /* {allow: [host]} for that time */
+    struct sandbox_strv argv;   /* what to run; none: nothing */
+    struct sandbox_strv env;    /* with what; credentials do not show in a list of processes */
+    struct network_ask network; /* its host, for that time */
 };
 /* {type: "git"|"tarball"|"snapshot", ...}, or NULL. ret_snapshot is borrowed from the JSON. */
-int source_read(const json_t *source, struct source_plan *ret, const char **ret_snapshot,
-                struct err *err);
-void source_plan_finish(struct source_plan *p);
+int vercel_source_read(const json_t *source, struct source_plan *ret, const char **ret_snapshot,
+                       struct err *err);
+void vercel_source_plan_finish(struct source_plan *p);
 /* Runs it; cb comes later. NULL with err if it cannot begin. */
-struct source *source_start(struct sandbox *box, const struct source_plan *plan,
-                            void (*cb)(void *ctx, const struct err *err), void *ctx,
-                            struct err *err);
+struct source *vercel_source_start(struct sandbox *box, const struct source_plan *plan,
+                                   void (*cb)(void *ctx, const struct err *err), void *ctx,
+                                   struct err *err);
 /* cb does not come any more; the sandbox is about to end. */
-void source_leave(struct source *s);
+void vercel_source_leave(struct source *s);

@@ -21,18 +21,18 @@ struct vercel *vercel_create(struct front *f) {
     v->timer.data = v;
     sandboxes_on_expire(f->sandboxes, vercel_on_expire, v);
     /* The first route that fits is taken: words before names. */
-    snapshot_routes(v);
-    session_routes(v);
-    command_routes(v);
-    file_routes(v);
-    create_routes(v);
+    vercel_snapshot_routes(v);
+    vercel_session_routes(v);
+    vercel_command_routes(v);
+    vercel_file_routes(v);
+    vercel_create_routes(v);
     return v;
 }
 
-static void on_closed(uv_handle_t *h) {
+static void vercel_on_closed(uv_handle_t *h) {
     free(h->data);
 }
 
 void vercel_destroy(struct vercel *v) {
-    uv_close((uv_handle_t *)&v->timer, on_closed);
+    uv_close((uv_handle_t *)&v->timer, vercel_on_closed);
 }

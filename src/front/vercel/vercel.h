@@ -3,7 +3,7 @@
  * SDK calls a session is a sandbox here (its id too); what it calls a sandbox is a name that
  * outlives its sessions, with the configuration of the next one. docs/vercel.md. */
 
-#include "front/front.h"
+#include "front/server/front.h"
 
 struct vercel;
 

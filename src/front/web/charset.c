@@ -76,7 +76,7 @@ void charset_prepare(void) {
             prepared[i] = iconv_open("UTF-8", known[i].name);
 }
 
-static iconv_t converter(const char *name) {
+static iconv_t charset_converter(const char *name) {
     charset_prepare(); /* in tests nobody did */
     for (size_t i = 0; i < ARRAY_LEN(known); i++)
         if (strcmp(known[i].name, name) == 0)
@@ -143,8 +143,8 @@ static bool add_utf8(struct buf *out, const char *s, size_t len) {
     return true;
 }
 
-static void convert(const char *name, const char *data, size_t len, struct buf *out) {
-    iconv_t cd = converter(name);
+static void charset_convert(const char *name, const char *data, size_t len, struct buf *out) {
+    iconv_t cd = charset_converter(name);
     char *in = (char *)(uintptr_t)data;
     char piece[PIECE];
     if (cd == (iconv_t)-1) /* NOLINT: its own way to say so */
@@ -178,5 +178,5 @@ void charset_to_utf8(const char *type, const char *data, size_t len, struct buf 
     if (strcmp(name, "UTF-8") == 0)
         (void)add_utf8(out, data + skip, len - skip);
     else
-        convert(name, data + skip, len - skip, out);
+        charset_convert(name, data + skip, len - skip, out);
 }

@@ -5,8 +5,8 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "front/common/share.h"
 #include "front/run/guest.h"
-#include "front/share.h"
 #include "front/web/strip.h"
 
 #include <assert.h>
@@ -52,7 +52,7 @@ struct reader *reader_create(struct runner *runner) {
     return r;
 }
 
-static void free_call(struct reader_call *g) {
+static void web_reader_free_call(struct reader_call *g) {
     later_cancel(&g->stripped);
     buf_finish(&g->html);
     json_decref(g->text);
@@ -70,7 +70,7 @@ static void unlink_call(struct reader_call *g) {
     shares_remove(&g->reader->shares, g->owner);
 }
 
-static void on_closed(uv_handle_t *h) {
+static void web_reader_on_closed(uv_handle_t *h) {
     struct reader *r = h->data;
     shares_finish(&r->shares);
     free(r->served);
@@ -79,7 +79,7 @@ static void on_closed(uv_handle_t *h) {
 
 /* --- the end of one --- */
 
-static void tell(struct reader_call *g) {
+static void web_reader_tell(struct reader_call *g) {
     _cleanup_(buf) struct buf stripped;
     buf_init(&stripped, LIMIT_WEB_HTML_BYTES);
     reader_done done = g->done;
@@ -87,18 +87,18 @@ static void tell(struct reader_call *g) {
     _cleanup_(json) json_t *text = steal_ptr(&g->text);
     if (done && !text)
         strip_tags(g->html.data ? g->html.data : "", g->html.len, &stripped);
-    free_call(g);
+    web_reader_free_call(g);
     if (done && text)
         done(ctx, json_string_value(text), json_string_length(text), false);
     else if (done)
         done(ctx, stripped.data ? stripped.data : "", stripped.len, true);
 }
 
-static void on_stripped(void *ctx) {
-    tell(ctx);
+static void web_reader_on_stripped(void *ctx) {
+    web_reader_tell(ctx);
 }
 
-static void on_idle(uv_timer_t *t) {
+static void web_reader_on_idle(uv_timer_t *t) {
     struct reader *r = t->data;
     if (r->guest && !r->first) {
         guest_destroy(r->guest);
@@ -106,16 +106,16 @@ static void on_idle(uv_timer_t *t) {
     }
 }
 
-static void on_result(void *ctx, const char *json, size_t len) {
+static void web_reader_on_result(void *ctx, const char *json, size_t len) {
     const struct reader *r = ctx;
-    json_t *v = json_loadb(json, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_t *v = json_read(json, len);
     if (r->first && json_is_string(v))
         r->first->text = v;
     else
         json_decref(v);
 }
 
-static void on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
+static void web_reader_on_done(void *ctx, const struct guest_usage *usage, const struct err *err) {
     (void)usage;
     struct reader *r = ctx;
     struct reader_call *g = r->first;
@@ -125,17 +125,17 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
         log_info("web.reader", "url", g->url, "error", err->message);
     unlink_call(g);
     if (r->closed)
-        uv_close((uv_handle_t *)&r->idle, on_closed);
+        uv_close((uv_handle_t *)&r->idle, web_reader_on_closed);
     else if (r->first)
         begin_next(r);
     else
-        (void)uv_timer_start(&r->idle, on_idle, IDLE_MS, 0);
-    tell(g);
+        (void)uv_timer_start(&r->idle, web_reader_on_idle, IDLE_MS, 0);
+    web_reader_tell(g);
 }
 
 /* --- the beginning --- */
 
-static void on_guest_end(void *ctx) {
+static void web_reader_on_guest_end(void *ctx) {
     struct reader *r = ctx;
     r->guest = NULL;
 }
@@ -150,11 +150,11 @@ static void start_guest(struct reader *r, const struct guest_request *q,
                                                 .limits = *limits,
                                                 .warm = true,
                                                 .label = "web reader"},
-                           q, on_guest_end, r, &r->call);
+                           q, web_reader_on_guest_end, r, &r->call);
 }
 
 /* The first page of another key than the last one's, if there is any, becomes the first. */
-static void take_turns(struct reader *r) {
+static void web_reader_take_turns(struct reader *r) {
     struct reader_call **at = &r->first;
     while (*at && r->served && strcmp((*at)->owner, r->served) == 0)
         at = &(*at)->next;
@@ -170,7 +170,7 @@ static void take_turns(struct reader *r) {
 }
 
 static void begin_next(struct reader *r) {
-    take_turns(r);
+    web_reader_take_turns(r);
     const struct reader_call *g = r->first;
     (void)uv_timer_stop(&r->idle);
     struct run_limits limits = r->runner->config.limits;
@@ -188,12 +188,13 @@ static void begin_next(struct reader *r) {
     json_writer_str(&w, g->url);
     json_writer_array_end(&w);
     json_writer_object_end(&w);
-    struct guest_request q = {.spec = spec.data,
-                              .spec_len = spec.len,
-                              .wall_ms = WALL_MS,
-                              .limits = &limits,
-                              .callbacks = {.on_result = on_result, .on_done = on_done},
-                              .ctx = r};
+    struct guest_request q = {
+        .spec = spec.data,
+        .spec_len = spec.len,
+        .wall_ms = WALL_MS,
+        .limits = &limits,
+        .callbacks = {.on_result = web_reader_on_result, .on_done = web_reader_on_done},
+        .ctx = r};
     if (r->guest && !guest_takes_calls(r->guest)) {
         guest_let_go(r->guest);
         r->guest = NULL;
@@ -218,7 +219,7 @@ struct reader_call *reader_read(struct reader *r, const struct reader_page *page
     if (r->n >= LIMIT_WEB_WAITING ||
         shares_held(&r->shares, g->owner) >= share_of(g->owner, LIMIT_WEB_WAITING)) {
         g->reader = NULL;
-        later_post(&r->runner->later, &g->stripped, on_stripped, g);
+        later_post(&r->runner->later, &g->stripped, web_reader_on_stripped, g);
         return g;
     }
     while (*at)
@@ -238,9 +239,9 @@ void reader_call_cancel(struct reader_call *g) {
     if (r && r->first == g)
         guest_call_cancel(r->call); /* on_done comes */
     else if (r)
-        unlink_call(g), free_call(g);
+        unlink_call(g), web_reader_free_call(g);
     else
-        free_call(g);
+        web_reader_free_call(g);
 }
 
 void reader_close(struct reader *r) {
@@ -255,6 +256,6 @@ void reader_close(struct reader *r) {
     if (r->first)
         r->first->done = NULL;
     else
-        uv_close((uv_handle_t *)&r->idle, on_closed);
+        uv_close((uv_handle_t *)&r->idle, web_reader_on_closed);
     guest_destroy(r->guest); /* the end of its call is told, and is ours */
 }

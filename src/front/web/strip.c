@@ -39,7 +39,7 @@ static void tag_name(const char *s, size_t len, size_t at, char out[16]) {
     out[n] = 0;
 }
 
-static bool is_one_of(const char *name, const char *const *list) {
+static bool strip_is_one_of(const char *name, const char *const *list) {
     for (; *list; list++)
         if (strcmp(name, *list) == 0)
             return true;
@@ -72,7 +72,7 @@ static size_t skip_unseen(const char *s, size_t len, size_t at) {
     if (len - at >= 4 && memcmp(s + at, "<!--", 4) == 0)
         return comment_end(s, len, at);
     tag_name(s, len, at, name);
-    if (s[at + 1 < len ? at + 1 : at] == '/' || !is_one_of(name, unseen))
+    if (s[at + 1 < len ? at + 1 : at] == '/' || !strip_is_one_of(name, unseen))
         return at;
     size_t close = find_close(s, len, tag_end(s, len, at), name);
     return close < len ? tag_end(s, len, close) : len;
@@ -168,12 +168,12 @@ static size_t add_reference(struct text *t, const char *s, size_t len) {
     return at + n + 1;
 }
 
-static void end_line(struct text *t, const char *name) {
+static void strip_end_line(struct text *t, const char *name) {
     static const char *const blocks[] = {"p",       "div",     "h1",     "h2",     "h3",  "h4",
                                          "h5",      "h6",      "ul",     "ol",     "li",  "tr",
                                          "br",      "hr",      "dt",     "dd",     "pre", "table",
                                          "section", "article", "header", "footer", NULL};
-    if (!is_one_of(name, blocks))
+    if (!strip_is_one_of(name, blocks))
         t->space = t->space || strcmp(name, "td") == 0 || strcmp(name, "th") == 0;
     else
         t->lines += strcmp(name, "br") == 0 || strcmp(name, "li") == 0 ? 1 : 2;
@@ -191,7 +191,7 @@ void strip_tags(const char *s, size_t len, struct buf *out) {
                    (isalpha((unsigned char)s[at + 1]) || strchr("/!?", s[at + 1]))) {
             char name[16];
             tag_name(s, len, at, name);
-            end_line(&t, name);
+            strip_end_line(&t, name);
             at = tag_end(s, len, at);
         } else if (c == '&' && (n = add_reference(&t, s + at, len - at)) > 0) {
             at += n;

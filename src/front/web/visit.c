@@ -36,9 +36,9 @@ struct visit {
     struct err err;
 };
 
-static int hop(struct visit *v, struct err *err);
+static int visit_hop(struct visit *v, struct err *err);
 
-static void on_closed(uv_handle_t *h) {
+static void visit_on_closed(uv_handle_t *h) {
     struct visit *v = h->data;
     buf_finish(&v->body);
     free(v->url);
@@ -48,7 +48,7 @@ static void on_closed(uv_handle_t *h) {
     free(v);
 }
 
-static void leave(struct visit *v) {
+static void visit_leave(struct visit *v) {
     fetch_cancel(v->fetch);
     v->fetch = NULL;
     if (v->line)
@@ -59,13 +59,13 @@ static void leave(struct visit *v) {
 void visit_cancel(struct visit *v) {
     if (!v)
         return;
-    leave(v);
-    uv_close((uv_handle_t *)&v->timer, on_closed);
+    visit_leave(v);
+    uv_close((uv_handle_t *)&v->timer, visit_on_closed);
 }
 
 /* --- the end --- */
 
-static void on_finish(uv_timer_t *t) {
+static void visit_on_finish(uv_timer_t *t) {
     struct visit *v = t->data;
     struct visit_page page = {.url = v->url,
                               .status = v->status,
@@ -75,24 +75,24 @@ static void on_finish(uv_timer_t *t) {
                               .cut = v->cut};
     if (v->err.code && v->reason)
         (void)err_set(&v->err, v->err.code, "%.400s", v->reason);
-    leave(v);
+    visit_leave(v);
     v->opt.done(v->opt.ctx, v->err.code ? NULL : &page, v->err.code ? &v->err : NULL);
-    uv_close((uv_handle_t *)&v->timer, on_closed);
+    uv_close((uv_handle_t *)&v->timer, visit_on_closed);
 }
 
-static void finish(struct visit *v, const struct err *err, unsigned wait_ms) {
+static void visit_finish(struct visit *v, const struct err *err, unsigned wait_ms) {
     if (err)
         v->err = *err;
-    (void)uv_timer_start(&v->timer, on_finish, wait_ms, 0);
+    (void)uv_timer_start(&v->timer, visit_on_finish, wait_ms, 0);
 }
 
-static void on_event(void *ctx, const struct egress_event *e) {
+static void visit_on_event(void *ctx, const struct egress_event *e) {
     struct visit *v = ctx;
     if (!*e->reason || v->reason)
         return;
     v->reason = xstrdup(e->reason);
     if (v->err.code)
-        (void)uv_timer_start(&v->timer, on_finish, 0, 0);
+        (void)uv_timer_start(&v->timer, visit_on_finish, 0, 0);
 }
 
 /* --- a hop --- */
@@ -107,7 +107,7 @@ static bool is_redirect(const struct visit *v) {
                            v->status == 307 || v->status == 308);
 }
 
-static void on_head(void *ctx, struct fetch *f, int status) {
+static void visit_on_head(void *ctx, struct fetch *f, int status) {
     struct visit *v = ctx;
     const char *type = fetch_header(f, "content-type");
     const char *location = fetch_header(f, "location");
@@ -116,7 +116,7 @@ static void on_head(void *ctx, struct fetch *f, int status) {
     v->location = location ? xstrdup(location) : NULL;
 }
 
-static void on_data(void *ctx, const char *data, size_t len) {
+static void visit_on_data(void *ctx, const char *data, size_t len) {
     struct visit *v = ctx;
     if (is_redirect(v) || v->cut)
         return;
@@ -127,17 +127,17 @@ static void on_data(void *ctx, const char *data, size_t len) {
     v->cut = true;
     fetch_cancel(v->fetch);
     v->fetch = NULL;
-    finish(v, NULL, 0);
+    visit_finish(v, NULL, 0);
 }
 
-static void on_next(uv_timer_t *t) {
+static void visit_on_next(uv_timer_t *t) {
     struct visit *v = t->data;
     struct err err;
-    if (hop(v, &err) < 0)
-        finish(v, &err, 0);
+    if (visit_hop(v, &err) < 0)
+        visit_finish(v, &err, 0);
 }
 
-static void follow(struct visit *v) {
+static void visit_follow(struct visit *v) {
     struct err err;
     char *url = NULL;
     int rc = 0;
@@ -145,9 +145,9 @@ static void follow(struct visit *v) {
         rc = err_set(&err, ERR_LIMIT, "more than %d redirects", LIMIT_WEB_REDIRECTS);
     if (rc == 0 && (rc = fetch_join(v->url, v->location, &url, &err)) < 0)
         rc = err_wrap(&err, "the redirect");
-    leave(v);
+    visit_leave(v);
     if (rc < 0) {
-        finish(v, &err, 0);
+        visit_finish(v, &err, 0);
         return;
     }
     free(v->url);
@@ -155,26 +155,26 @@ static void follow(struct visit *v) {
     free(v->type);
     free(v->location);
     v->type = v->location = NULL;
-    (void)uv_timer_start(&v->timer, on_next, 0, 0);
+    (void)uv_timer_start(&v->timer, visit_on_next, 0, 0);
 }
 
-static void on_end(void *ctx, const struct err *err) {
+static void visit_on_end(void *ctx, const struct err *err) {
     struct visit *v = ctx;
     struct err late;
     v->fetch = NULL;
     if (err && clock_mono_ms() >= v->deadline_ms) {
         (void)too_late(v, &late);
-        finish(v, &late, 0);
+        visit_finish(v, &late, 0);
     } else if (err) {
-        finish(v, err, v->reason ? 0 : REASON_MS);
+        visit_finish(v, err, v->reason ? 0 : REASON_MS);
     } else if (is_redirect(v))
-        follow(v);
+        visit_follow(v);
     else
-        finish(v, NULL, 0);
+        visit_finish(v, NULL, 0);
 }
 
 /* A way in for the tunnel, for this hop alone. */
-static int make_listener(int *ret_fd, unsigned *ret_port, struct err *err) {
+static int visit_make_listener(int *ret_fd, unsigned *ret_port, struct err *err) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof(a);
     _cleanup_(close) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -197,17 +197,21 @@ static int open_line(struct visit *v, unsigned *ret_port, struct err *err) {
     if (!egress_authority_parse(authority, strcspn(authority, "/?#"), tls ? 443 : 80, host, &port,
                                 &literal))
         return err_set(err, ERR_BAD_REQUEST, "the address has no plain host and port");
-    int rc = make_listener(&fd, ret_port, err);
+    int rc = visit_make_listener(&fd, ret_port, err);
     if (rc < 0)
         return rc;
     struct egress_policy policy = {.allow = xcalloc(1, sizeof(*policy.allow)), .nallow = 1};
     policy.allow[0] = (struct egress_allow){.host = xstrdup(host), .port = port, .plain = !tls};
+    /* At port 80 plain HTTP is what a rule without "tcp://" means. */
+    struct egress_allow asked = policy.allow[0];
+    asked.plain = !tls && port != 80;
+    policy.allow[0].private = network_names(v->opt.network, &asked);
     v->line = network_open(v->opt.network, id_new("web", id), fd, &policy);
-    network_line_listen(v->line, on_event, v);
+    network_line_listen(v->line, visit_on_event, v);
     return 0;
 }
 
-static int hop(struct visit *v, struct err *err) {
+static int visit_hop(struct visit *v, struct err *err) {
     static const struct fetch_header headers[] = {
         {"accept", "text/markdown, text/html, application/xhtml+xml, text/*;q=0.9, */*;q=0.5",
          false},
@@ -230,9 +234,9 @@ static int hop(struct visit *v, struct err *err) {
                                                .nheaders = ARRAY_LEN(headers),
                                                .connect_timeout_ms = CONNECT_MS,
                                                .total_timeout_ms = (unsigned)left,
-                                               .on_head = on_head,
-                                               .on_data = on_data,
-                                               .on_end = on_end,
+                                               .on_head = visit_on_head,
+                                               .on_data = visit_on_data,
+                                               .on_end = visit_on_end,
                                                .ctx = v},
                        &v->fetch, err);
 }
@@ -254,7 +258,7 @@ int visit_start(const struct visit_options *options, struct visit **ret_visit, s
     buf_init(&v->body, LIMIT_WEB_BODY_BYTES);
     (void)uv_timer_init(options->loop, &v->timer);
     v->timer.data = v;
-    rc = hop(v, err);
+    rc = visit_hop(v, err);
     if (rc < 0) {
         visit_cancel(v);
         return rc;

@@ -267,7 +267,9 @@ function Job({ id }: { id: string }) {
           {note !== '' && <p className="coder-note">{plainText(note)}</p>}
         </Section>
       )}
-      {ended && detail.data && diff === '' && <p className="coder-note">It changed no file.</p>}
+      {ended && detail.data && diff === '' && (
+        <p className="coder-note">{note === '' ? 'It changed no file.' : plainText(note)}</p>
+      )}
       {state.sandbox !== '' && <Sandbox key={String(ended)} id={state.sandbox} ended={ended} />}
     </div>
   );
