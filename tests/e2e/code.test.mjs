@@ -1,12 +1,13 @@
 // An agent that works in a sandbox: it is made, watched, stopped, and leaves nothing behind but what it was asked for.
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { bearer, createKey, isSanitized, procText, request, runCay, slow, startCay, until, withCay } from '../lib/cay.mjs';
 import { code, nothingLeft as noneLeft } from '../lib/code.mjs';
+import { initsOf } from '../lib/sandbox.mjs';
 
 describe('the coder', () => {
   let cay;
@@ -226,19 +227,9 @@ test('a server that is killed leaves no sandbox, and what the agent had said', a
 
 test('a sandbox that goes while its command is begun is no fault of the command', { skip: process.getuid() !== 0 && 'its first process is root’s' }, async (t) => {
   const cay = await withCay(t, { config: { sandboxes: { pool: 0 } } });
-  /** The first processes of its sandboxes: in namespaces of their own. */
-  const own = readlinkSync('/proc/self/ns/pid');
-  const isBelow = (pid) => pid > 1 && (pid === cay.pid || isBelow(Number(/^PPid:\t(\d+)$/m.exec(procText(pid, 'status'))?.[1] ?? 0)));
-  const isInit = (pid) => {
-    try {
-      return /^NSpid:.*\t1$/m.test(procText(pid, 'status')) && readlinkSync(`/proc/${pid}/ns/pid`) !== own && isBelow(pid);
-    } catch {
-      return false; // gone
-    }
-  };
   const ask = async (body) => (await request(cay, '/v1/code', { method: 'POST', body: JSON.stringify(body) })).json();
   const { detail } = await ask({ command: 'true', keep: true });
-  const inits = readdirSync('/proc').filter((pid) => /^\d+$/.test(pid)).map(Number).filter(isInit);
+  const inits = initsOf(cay);
   assert.ok(inits.length > 0, 'its first process');
   for (const pid of inits) process.kill(pid, 'SIGSTOP');
   const job = ask({ command: 'echo here', sandbox: detail.sandbox });

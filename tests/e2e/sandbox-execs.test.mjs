@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { request as httpRequest } from 'node:http';
 import { request, slow, startCay, tempDir, until, withCay } from '../lib/cay.mjs';
-import { bytesOf, call, events, make } from '../lib/sandbox.mjs';
+import { bytesOf, call, events, initsOf, make } from '../lib/sandbox.mjs';
 
 let cay;
 let box;
@@ -333,6 +333,27 @@ async function terminal(run, query = '') {
   };
   return it;
 }
+
+test('a size that is set before the terminal exists holds', { skip: process.getuid() !== 0 && 'its first process is root’s' }, async () => {
+  const inits = initsOf(cay);
+  assert.ok(inits.length > 0, 'its first process');
+  for (const set of ['socket', 'POST']) {
+    for (const pid of inits) process.kill(pid, 'SIGSTOP');
+    let run;
+    let tty;
+    try {
+      run = await box.run('read line; stty size', { tty: true, background: true });
+      tty = await terminal(run);
+      if (set === 'socket') tty.ws.send(JSON.stringify({ type: 'resize', cols: 123, rows: 45 }));
+      else assert.equal((await box.call('POST', `/execs/${run.id}/resize`, { cols: 123, rows: 45 })).status, 204);
+      await box.call('GET', `/execs/${run.id}`);
+    } finally {
+      for (const pid of inits) process.kill(pid, 'SIGCONT');
+    }
+    tty.type('\r');
+    await tty.see(/45 123/);
+  }
+});
 
 test('a terminal: size, line editing, Ctrl-C, the end', async () => {
   const run = await box.run(['bash', '--norc', '--noprofile', '-i'], { tty: true, background: true, cols: 90, rows: 20, env: { PS1: '$ ' } });

@@ -1,7 +1,8 @@
 // Sandboxes of a running server, as a client sees them.
 import assert from 'node:assert/strict';
+import { readdirSync, readlinkSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
-import { bearer, request } from './cay.mjs';
+import { bearer, procText, request } from './cay.mjs';
 
 const auth = (key) => (key ? bearer(key.text ?? key) : {});
 
@@ -19,6 +20,20 @@ export async function call(cay, method, path, body, key) {
     // raw bytes, or nothing
   }
   return { status: answer.status, json, raw: answer.raw, headers: answer.headers };
+}
+
+/** The first processes of a server's sandboxes: the ones below it in pid namespaces of their own. Needs root. */
+export function initsOf(cay) {
+  const own = readlinkSync('/proc/self/ns/pid');
+  const isBelow = (pid) => pid > 1 && (pid === cay.pid || isBelow(Number(/^PPid:\t(\d+)$/m.exec(procText(pid, 'status'))?.[1] ?? 0)));
+  const isInit = (pid) => {
+    try {
+      return /^NSpid:.*\t1$/m.test(procText(pid, 'status')) && readlinkSync(`/proc/${pid}/ns/pid`) !== own && isBelow(pid);
+    } catch {
+      return false; // gone
+    }
+  };
+  return readdirSync('/proc').filter((pid) => /^\d+$/.test(pid)).map(Number).filter(isInit);
 }
 
 /** A sandbox, or a failure of the test. */

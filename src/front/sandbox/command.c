@@ -69,7 +69,8 @@ struct sandbox_command {
     int64_t start_by_ms;
     bool input_ends;
     bool tty;
-    bool brief; /* its output is not looked at before its start is known */
+    struct winsize size; /* asked for before the terminal was there; no columns: nobody did */
+    bool brief;          /* its output is not looked at before its start is known */
     bool paused;
     bool busy; /* inside a callback */
     int handles;
@@ -200,6 +201,10 @@ void sandbox_command_end_input(struct sandbox_command *c) {
 
 bool sandbox_command_resize(struct sandbox_command *c, uint32_t cols, uint32_t rows) {
     struct winsize w = {.ws_col = (unsigned short)cols, .ws_row = (unsigned short)rows};
+    if (c->tty && c->state == COMMAND_ASKED) {
+        c->size = w;
+        return true;
+    }
     return c->tty && c->streams[1].open && ioctl(c->streams[1].fd, TIOCSWINSZ, &w) == 0;
 }
 
@@ -493,8 +498,11 @@ static const char *sandbox_command_on_started(struct sandbox_command *c, struct 
         return "a terminal that is none";
     }
     command_move(c, COMMAND_RUNNING);
-    if (c->tty)
+    if (c->tty) {
+        if (c->size.ws_col > 0)
+            (void)ioctl(fd, TIOCSWINSZ, &c->size);
         sandbox_command_open_stream(c, 1, fd);
+    }
     for (int i = 1; i < 3; i++)
         sandbox_command_update(&c->streams[i]);
     sandbox_command_tell_started(c);

@@ -163,6 +163,7 @@ bool sandbox_command_write(struct sandbox_command *c, const void *data, size_t l
 size_t sandbox_command_input_queued(const struct sandbox_command *c);
 /* Closes its input when all is written; at a terminal, types the end-of-file character. */
 void sandbox_command_end_input(struct sandbox_command *c);
+/* Sets the size of its terminal, or remembers it until the terminal exists. False: it has none. */
 bool sandbox_command_resize(struct sandbox_command *c, uint32_t cols, uint32_t rows);
 /* No output comes while it is paused, unless the sandbox ends; the guest waits when its pipe is
  * full.
