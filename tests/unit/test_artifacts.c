@@ -44,7 +44,7 @@ static void begin_run(char id[ID_SIZE]) {
 }
 
 static void end_run(const char *id) {
-    assert_int_equal(store_run_end(store, id, &(struct store_run_end){.status = "done"}, &e), 0);
+    assert_int_equal(store_run_end(store, id, &(struct store_run_end){.status = JOB_DONE}, &e), 0);
 }
 
 static int put(const char *run, const char *name, const char *text) {

@@ -60,7 +60,7 @@ static void event(struct job *j, int n) {
 }
 
 static void end(struct job *j) {
-    job_end(j, &(struct store_run_end){.status = "done"});
+    job_end(j, &(struct store_run_end){.status = JOB_DONE});
 }
 
 /* One who follows: takes `room` events each time, and notes them. */

@@ -61,14 +61,14 @@ static void test_a_run_has_a_beginning_and_one_end(void **state) {
     begin("", id);
     struct store_run r;
     assert_int_equal(store_run_get(store, id, all, &r, &e), 0);
-    assert_string_equal(r.status, "running");
+    assert_int_equal(r.status, JOB_RUNNING);
     assert_int_equal(r.finished_ms, 0);
     store_run_finish(&r);
-    struct store_run_end end = {.status = "done", .detail = "{\"a\":1}", .detail_len = 7};
+    struct store_run_end end = {.status = JOB_DONE, .detail = "{\"a\":1}", .detail_len = 7};
     assert_int_equal(store_run_end(store, id, &end, &e), 0);
     assert_int_equal(store_run_end(store, id, &end, &e), -ERR_NOT_FOUND);
     assert_int_equal(store_run_get(store, id, all, &r, &e), 0);
-    assert_string_equal(r.status, "done");
+    assert_int_equal(r.status, JOB_DONE);
     assert_string_equal(r.detail, "{\"a\":1}");
     assert_true(r.finished_ms > 0);
     assert_null(r.error_code);
@@ -123,7 +123,7 @@ static void test_a_run_ends_with_what_it_used_or_not_at_all(void **state) {
     (void)state;
     char id[ID_SIZE];
     struct store_run r;
-    struct store_run_end end = {.status = "done", .usage = {.input_tokens = 5, .cost_nusd = 7}};
+    struct store_run_end end = {.status = JOB_DONE, .usage = {.input_tokens = 5, .cost_nusd = 7}};
     begin("", id);
     assert_int_equal(store_run_end(store, id, &end, &e), 0);
     end.usage.input_tokens = 6;
@@ -148,7 +148,7 @@ static void test_what_was_running_is_interrupted(void **state) {
     char two[ID_SIZE];
     begin("", one);
     begin("", two);
-    assert_int_equal(store_run_end(store, one, &(struct store_run_end){.status = "done"}, &e), 0);
+    assert_int_equal(store_run_end(store, one, &(struct store_run_end){.status = JOB_DONE}, &e), 0);
     store_close(store);
     assert_int_equal(store_open(file, &store, &e), 0);
     int64_t n = 0;
@@ -156,12 +156,12 @@ static void test_what_was_running_is_interrupted(void **state) {
     assert_int_equal(n, 1);
     struct store_run r;
     assert_int_equal(store_run_get(store, two, all, &r, &e), 0);
-    assert_string_equal(r.status, "interrupted");
+    assert_int_equal(r.status, JOB_INTERRUPTED);
     assert_string_equal(r.error_code, "interrupted");
     assert_true(r.finished_ms > 0);
     store_run_finish(&r);
     assert_int_equal(store_run_get(store, one, all, &r, &e), 0);
-    assert_string_equal(r.status, "done");
+    assert_int_equal(r.status, JOB_DONE);
     store_run_finish(&r);
 }
 
@@ -282,7 +282,7 @@ static void test_a_database_of_an_earlier_schema_is_brought_up(void **state) {
     assert_int_equal(store_run_get(store, "run_2", all, &r, &e), 0);
     assert_string_equal(r.owner, "key_a");
     assert_string_equal(r.kind, "chat");
-    assert_string_equal(r.status, "failed");
+    assert_int_equal(r.status, JOB_FAILED);
     assert_string_equal(r.title, "two");
     assert_string_equal(r.detail, "{\"d\":2}");
     assert_string_equal(r.error_code, "Error");
@@ -528,7 +528,7 @@ static void test_what_others_keep_does_not_make_a_call_dearer(void **state) {
     };
     /* Those that have no index of their own look at so many rows, and no more. */
     const struct store_run_query picks[] = {
-        {.scope = all, .limit = 20, .status = "failed"},
+        {.scope = all, .limit = 20, .status = JOB_FAILED},
         {.scope = big, .limit = 20, .text = "no such"},
         {.scope = big, .limit = 20, .text = "no such", .kind = "run"},
         {.scope = all, .limit = 20, .since_ms = 1},
@@ -629,7 +629,7 @@ static void test_the_log_stays_short_while_runs_come_without_a_pause(void **stat
         char id[ID_SIZE];
         begin("", id);
         struct store_run_end end = {
-            .status = "done", .detail = detail, .detail_len = sizeof(detail)};
+            .status = JOB_DONE, .detail = detail, .detail_len = sizeof(detail)};
         assert_int_equal(store_run_end(store, id, &end, &e), 0);
         off_t now = i % 10 ? 0 : log_bytes();
         most = now > most ? now : most;
@@ -647,7 +647,7 @@ static void write_runs(int n) {
         char id[ID_SIZE];
         begin("", id);
         struct store_run_end end = {
-            .status = "done", .detail = detail, .detail_len = sizeof(detail)};
+            .status = JOB_DONE, .detail = detail, .detail_len = sizeof(detail)};
         assert_int_equal(store_run_end(store, id, &end, &e), 0);
     }
 }
@@ -701,7 +701,7 @@ static void add_runs(const char *owner, int n, int64_t hours_ago, size_t bytes) 
     memset(detail, 'd', bytes);
     for (int i = 0; i < n; i++) {
         struct store_run r = {.kind = (char *)"run", .title = (char *)owner};
-        struct store_run_end end = {.status = "done", .detail = detail, .detail_len = bytes};
+        struct store_run_end end = {.status = JOB_DONE, .detail = detail, .detail_len = bytes};
         r.created_ms = clock_wall_ms() - (hours_ago + n - i) * 3600000;
         (void)id_floor("run", r.created_ms + (int64_t)strlen(owner), r.id);
         (void)snprintf(r.owner, sizeof(r.owner), "%s", owner);
@@ -788,7 +788,7 @@ static void test_runs_are_deleted_a_few_at_a_time(void **state) {
 static void test_what_ran_is_known_after_a_crash(void **state) {
     (void)state;
     char ids[60][ID_SIZE];
-    struct store_run_end end = {.status = "done"};
+    struct store_run_end end = {.status = JOB_DONE};
     for (int i = 0; i < 60; i++) {
         begin(i % 2 ? "key_a" : "", ids[i]);
         if (i >= 3 && i % 5) /* 0, 5, 10 ... go on, the others end a little later */
@@ -870,7 +870,7 @@ static void add_timed(size_t n) {
         (void)id_floor("run", r.created_ms, r.id);
         (void)snprintf(r.owner, sizeof(r.owner), "%s", i % 3 ? "key_a" : "key_b");
         assert_int_equal(store_run_begin(store, &r, &e), 0);
-        struct store_run_end end = {.status = i % 4 ? "done" : "failed",
+        struct store_run_end end = {.status = i % 4 ? JOB_DONE : JOB_FAILED,
                                     .error_message = i % 4 ? NULL : "out of HAY"};
         assert_int_equal(store_run_end(store, r.id, &end, &e), 0);
     }
@@ -893,6 +893,20 @@ static size_t count_picked(struct store_run_query q) {
     return l.n;
 }
 
+static void test_every_status_has_a_name_of_its_own(void **state) {
+    (void)state;
+    enum job_status got;
+    for (int i = JOB_RUNNING; i < JOB_STATUSES; i++) {
+        got = JOB_NO_STATUS;
+        assert_true(job_status_parse(job_status_name((enum job_status)i), &got));
+        assert_int_equal(got, i);
+    }
+    got = JOB_DONE;
+    assert_false(job_status_parse(job_status_name(JOB_NO_STATUS), &got));
+    assert_false(job_status_parse("Done", &got));
+    assert_int_equal(got, JOB_DONE);
+}
+
 static void test_runs_are_picked_by_time_status_and_text(void **state) {
     (void)state;
     add_timed(60);
@@ -911,12 +925,12 @@ static void test_runs_are_picked_by_time_status_and_text(void **state) {
             {{.until_ms = 9000000}, 60},
             {{.since_ms = 1010000, .until_ms = 1020000}, 10},
             {{.since_ms = 1020000, .until_ms = 1010000}, 0},
-            {{.status = "failed"}, 15},
-            {{.status = "running"}, 0},
+            {{.status = JOB_FAILED}, 15},
+            {{.status = JOB_RUNNING}, 0},
             {{.text = "nEEdle"}, 12},
             {{.text = "hay"}, 15},
             {{.text = "%"}, 0},
-            {{.text = "needle", .status = "failed", .kind = "run"}, 3},
+            {{.text = "needle", .status = JOB_FAILED, .kind = "run"}, 3},
             {{.scope = a, .text = "needle"}, 8},
             {{.scope = a, .kind = "chat", .since_ms = 1030000}, 10},
         };
@@ -992,6 +1006,7 @@ int main(void) {
         UNIT(test_runs_are_deleted_a_few_at_a_time),
         UNIT(test_what_ran_is_known_after_a_crash),
         UNIT(test_a_key_lists_its_runs_of_every_kind_in_order),
+        UNIT(test_every_status_has_a_name_of_its_own),
         UNIT(test_runs_are_picked_by_time_status_and_text),
         UNIT(test_a_page_ends_where_a_call_has_looked_enough),
         UNIT(test_care_ends_when_it_is_asked_to),

@@ -72,15 +72,15 @@ static int begin(const char *id) {
     return store_run_begin(store, &r, &e);
 }
 
-static int end(const char *id, const char *status) {
+static int end(const char *id, enum job_status status) {
     return store_run_end(store, id, &(struct store_run_end){.status = status}, &e);
 }
 
-static bool has_status(const char *id, const char *status) {
+static bool has_status(const char *id, enum job_status status) {
     struct store_run r;
     if (store_run_get(store, id, all, &r, &e) < 0)
         return false;
-    bool same = strcmp(r.status, status) == 0;
+    bool same = r.status == status;
     store_run_finish(&r);
     return same;
 }
@@ -123,12 +123,12 @@ static void test_a_reader_waits_for_what_was_queued_before_it(void **state) {
         (void)usleep(1000);
     }
     assert_false(done); /* the writer has it, and cannot write */
-    assert_false(has_status("run_1", "running"));
+    assert_false(has_status("run_1", JOB_RUNNING));
     assert_int_equal(sqlite3_close(beside), SQLITE_OK);
     while (!done)
         (void)uv_run(&loop, UV_RUN_ONCE);
     assert_true(store_has_written(store, ticket));
-    assert_true(has_status("run_1", "running"));
+    assert_true(has_status("run_1", JOB_RUNNING));
 }
 
 static void test_one_who_does_not_wait_any_more_is_not_called(void **state) {
@@ -149,7 +149,7 @@ static void test_nobody_has_to_ask_for_a_write(void **state) {
     int64_t ticket = store_submitted(store);
     while (store->queue.written < ticket)
         (void)uv_run(&loop, UV_RUN_ONCE);
-    assert_true(has_status("run_1", "running"));
+    assert_true(has_status("run_1", JOB_RUNNING));
 }
 
 static void test_what_begins_and_ends_at_once_is_written_once(void **state) {
@@ -157,14 +157,14 @@ static void test_what_begins_and_ends_at_once_is_written_once(void **state) {
     assert_int_equal(begin("run_1"), 0);
     assert_int_equal(begin("run_2"), 0);
     int64_t ticket = store_submitted(store);
-    assert_int_equal(end("run_1", "done"), 0);
+    assert_int_equal(end("run_1", JOB_DONE), 0);
     assert_int_equal(store_submitted(store), ticket);
     settle();
-    assert_true(has_status("run_1", "done"));
-    assert_true(has_status("run_2", "running"));
-    assert_int_equal(end("run_2", "failed"), 0);
+    assert_true(has_status("run_1", JOB_DONE));
+    assert_true(has_status("run_2", JOB_RUNNING));
+    assert_int_equal(end("run_2", JOB_FAILED), 0);
     settle();
-    assert_true(has_status("run_2", "failed"));
+    assert_true(has_status("run_2", JOB_FAILED));
     assert_int_equal(number("SELECT count(*) FROM runs WHERE detail = '[1]'"), 2);
     assert_int_equal(number("SELECT runs FROM run_sums"), 2);
 }
@@ -247,12 +247,12 @@ static void test_one_that_cannot_be_written_keeps_no_other_from_it(void **state)
     assert_int_equal(begin("run_1"), 0);
     assert_int_equal(begin("run_1"), 0); /* there can be one only */
     assert_int_equal(store_event_add(store, "run_none", "log", "{}", 2, &e), 0);
-    assert_int_equal(end("run_none", "done"), 0);
+    assert_int_equal(end("run_none", JOB_DONE), 0);
     assert_int_equal(begin("run_2"), 0);
     settle();
     assert_false(store->queue.blocked);
-    assert_true(has_status("run_1", "running"));
-    assert_true(has_status("run_2", "running"));
+    assert_true(has_status("run_1", JOB_RUNNING));
+    assert_true(has_status("run_2", JOB_RUNNING));
     assert_int_equal(number("SELECT count(*) FROM events"), 0);
     assert_int_equal(store->queue.bytes, 0);
 }
@@ -300,22 +300,22 @@ static void test_on_a_full_disk_nothing_begins_and_nothing_is_lost(void **state)
     assert_int_equal(begin("run_2"), 0); /* nobody knows yet */
     settle();
     assert_true(store->queue.blocked);
-    assert_false(has_status("run_2", "running"));
+    assert_false(has_status("run_2", JOB_RUNNING));
     assert_int_equal(begin("run_3"), -ERR_FULL);
     assert_int_equal(err_http_status(e.code), 507);
     assert_non_null(strstr(e.message, "the disk is full: make room"));
     assert_int_equal(store_event_add(store, "run_1", "log", "{}", 2, &e), -ERR_FULL);
-    assert_int_equal(end("run_1", "done"), 0);
+    assert_int_equal(end("run_1", JOB_DONE), 0);
     put("exec", "exec_1", "{\"n\":1}", 5);
     settle(); /* who reads does not wait for room */
-    assert_true(has_status("run_1", "running"));
+    assert_true(has_status("run_1", JOB_RUNNING));
     set_room(RLIM_INFINITY);
     while (store->queue.blocked)
         (void)uv_run(&loop, UV_RUN_ONCE);
     settle();
-    assert_true(has_status("run_1", "done"));
-    assert_true(has_status("run_2", "running"));
-    assert_false(has_status("run_3", "running"));
+    assert_true(has_status("run_1", JOB_DONE));
+    assert_true(has_status("run_2", JOB_RUNNING));
+    assert_false(has_status("run_3", JOB_RUNNING));
     struct store_record r;
     assert_int_equal(store_record_get(store, "exec", "exec_1", NULL, all, &r, &e), 0);
     assert_int_equal(r.ended_ms, 5);
@@ -336,10 +336,10 @@ static void test_what_waits_is_bounded(void **state) {
     assert_int_equal(rc, -ERR_UNAVAILABLE);
     assert_in_range(n, 60, 65);
     assert_int_equal(begin("run_2"), 0); /* a small one still fits */
-    assert_int_equal(end("run_1", "done"), 0);
+    assert_int_equal(end("run_1", JOB_DONE), 0);
     assert_int_equal(sqlite3_close(beside), SQLITE_OK);
     settle();
-    assert_true(has_status("run_1", "done"));
+    assert_true(has_status("run_1", JOB_DONE));
     assert_int_equal(store->queue.bytes, 0);
 }
 
@@ -350,15 +350,15 @@ static void test_the_last_writes_are_written_when_it_stops(void **state) {
     exec_beside("SELECT 1");
     assert_int_equal(begin("run_1"), 0);
     settle();
-    assert_int_equal(end("run_1", "done"), 0);
+    assert_int_equal(end("run_1", JOB_DONE), 0);
     assert_int_equal(begin("run_2"), 0);
     store_after(store, &w, on_flag, &told);
     store_stop_writer(store);
     assert_true(told);
-    assert_true(has_status("run_1", "done"));
-    assert_true(has_status("run_2", "running"));
-    assert_int_equal(end("run_2", "done"), 0); /* at once, from now on */
-    assert_true(has_status("run_2", "done"));
+    assert_true(has_status("run_1", JOB_DONE));
+    assert_true(has_status("run_2", JOB_RUNNING));
+    assert_int_equal(end("run_2", JOB_DONE), 0); /* at once, from now on */
+    assert_true(has_status("run_2", JOB_DONE));
 }
 
 #define UNIT(f) cmocka_unit_test_setup_teardown(f, setup, teardown)

@@ -188,9 +188,9 @@ static enum err_code turn_refusal(const struct turn *t) {
 static void turn_record_end(struct turn *t, const char *outcome, const char *error) {
     _cleanup_(json) json_t *detail = record_detail(t);
     _cleanup_(free) char *text = json_dumps(detail, JSON_COMPACT);
-    struct store_run_end end = {.status = error     ? "failed"
-                                          : outcome ? "cancelled"
-                                                    : "done",
+    struct store_run_end end = {.status = error     ? JOB_FAILED
+                                          : outcome ? JOB_CANCELLED
+                                                    : JOB_DONE,
                                 .error_code = !error            ? NULL
                                               : turn_refusal(t) ? err_name(turn_refusal(t))
                                                                 : "model_error",

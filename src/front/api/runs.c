@@ -80,12 +80,8 @@ static int api_runs_check_kind(const struct http_req *req, struct runs_filter *f
 }
 
 static int check_status(const struct http_req *req, struct runs_filter *f, struct err *err) {
-    static const char *const known[] = {"running", "done", "failed", "interrupted", "cancelled"};
     (void)req;
-    for (size_t i = 0; i < ARRAY_LEN(known); i++)
-        if (strcmp(f->texts[RUNS_STATUS], known[i]) == 0)
-            f->query.status = known[i];
-    if (f->query.status)
+    if (job_status_parse(f->texts[RUNS_STATUS], &f->query.status))
         return 0;
     return err_set(err, ERR_BAD_REQUEST,
                    "\"status\" must be running, done, failed, interrupted or cancelled");

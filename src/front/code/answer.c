@@ -45,8 +45,8 @@ static void code_answer_write_text(struct json_writer *w, const json_t *from, co
 
 static int code_answer_write_task(const struct job_asked *ask, const struct store_run *r,
                                   const json_t *detail, struct buf *out, struct err *err) {
-    bool success = strcmp(r->status, "done") == 0;
-    const char *code = r->error_code ? r->error_code : r->status;
+    bool success = r->status == JOB_DONE;
+    const char *code = r->error_code ? r->error_code : job_status_name(r->status);
     char uuid[UUID_SIZE];
     struct json_writer w;
     int rc = 0;

@@ -197,9 +197,9 @@ static void code_record_end_job(struct code_job *c) {
     bool done = type && strcmp(type, "done") == 0;
     _cleanup_(json) json_t *detail = make_detail(c);
     _cleanup_(free) char *text = json_dumps(detail, JSON_COMPACT);
-    struct store_run_end end = {.status = c->cancelled           ? "cancelled"
-                                          : done && !c->err.code ? "done"
-                                                                 : "failed",
+    struct store_run_end end = {.status = c->cancelled           ? JOB_CANCELLED
+                                          : done && !c->err.code ? JOB_DONE
+                                                                 : JOB_FAILED,
                                 .usage = usage_of(c),
                                 .detail = text,
                                 .detail_len = text ? strlen(text) : 0};

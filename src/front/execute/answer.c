@@ -31,7 +31,7 @@ static void write_error_of(struct json_writer *w, const struct store_run *r, con
     const char *code = json_string_value(json_object_get(error, "code"));
     const char *message = json_string_value(json_object_get(error, "message"));
     if (!code)
-        code = r->error_code ? r->error_code : r->status;
+        code = r->error_code ? r->error_code : job_status_name(r->status);
     job_answer_error(w, code,
                      message            ? message
                      : r->error_message ? r->error_message
@@ -81,7 +81,7 @@ static int write_dialog(const struct job_asked *ask, const struct store_run *r,
                         const struct ended_answer *a, struct buf *out, struct err *err) {
     const json_t *metadata = json_object_get(a->rest, "metadata");
     const json_t *status = json_object_get(a->rest, "status");
-    bool success = strcmp(r->status, "done") == 0;
+    bool success = r->status == JOB_DONE;
     char uuid[UUID_SIZE];
     struct json_writer w;
     int rc = 0;

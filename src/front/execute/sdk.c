@@ -280,9 +280,9 @@ static void execute_sdk_on_end(void *ctx, const struct transcript_end *end) {
     size_t len = 0;
     const char *detail = end_record(x, end, &len);
     bool cancelled = end->code && strcmp(end->code, "cancelled") == 0;
-    job_end(steal_ptr(&x->job), &(struct store_run_end){.status = cancelled   ? "cancelled"
-                                                                  : end->code ? "failed"
-                                                                              : "done",
+    job_end(steal_ptr(&x->job), &(struct store_run_end){.status = cancelled   ? JOB_CANCELLED
+                                                                  : end->code ? JOB_FAILED
+                                                                              : JOB_DONE,
                                                         .usage = dialog_usage(x->dialog),
                                                         .error_code = end->code,
                                                         .error_message = end->message,
@@ -475,7 +475,7 @@ void executes_close(struct executes *all) {
     struct sdk *following;
     for (struct sdk *x = all->list; x; x = following) {
         following = x->next;
-        job_end(steal_ptr(&x->job), &(struct store_run_end){.status = "cancelled"});
+        job_end(steal_ptr(&x->job), &(struct store_run_end){.status = JOB_CANCELLED});
         unlink_sdk(x);
         free_sdk(x);
     }

@@ -46,7 +46,7 @@ void job_answer_run(struct json_writer *w, const struct store_run *r) {
     json_writer_key(w, "kind");
     json_writer_str(w, r->kind);
     json_writer_key(w, "status");
-    json_writer_str(w, r->status);
+    json_writer_str(w, job_status_name(r->status));
     json_writer_key(w, "title");
     json_writer_str(w, r->title);
     json_writer_key(w, "key");

@@ -172,7 +172,7 @@ static void end_count(struct job *j, const struct store_run_end *end) {
     if (!j->inner)
         shares_remove(&all->shares, j->owner);
     if (all->on_end)
-        all->on_end(all->end_ctx, j->owner, j->kind, strcmp(end->status, "done") == 0,
+        all->on_end(all->end_ctx, j->owner, j->kind, end->status == JOB_DONE,
                     clock_mono_ms() - j->begun_ms);
 }
 
@@ -313,7 +313,6 @@ static void job_free_watch(struct job_watch *w) {
     while (*at != w)
         at = &(*at)->next;
     *at = w->next;
-    free((char *)(uintptr_t)w->end.status);
     free((char *)(uintptr_t)w->end.error_code);
     free((char *)(uintptr_t)w->end.error_message);
     free((char *)(uintptr_t)w->end.detail);
@@ -333,7 +332,6 @@ static void job_tell_end(struct job *j, const struct store_run_end *end) {
             continue;
         w->job = NULL;
         w->end = *end;
-        w->end.status = job_copy(end->status);
         w->end.error_code = job_copy(end->error_code);
         w->end.error_message = job_copy(end->error_message);
         w->end.detail = end->detail ? xstrndup(end->detail, end->detail_len) : NULL;

@@ -168,14 +168,14 @@ static void run_write_usage(struct json_writer *w, const struct guest_usage *u) 
 
 /* Of the record: what comes before the code, which only the store gets, and what comes behind. Both
  * are written once, for the store and for the answer. */
-static void run_write_head(const struct run *run, struct buf *out, const char *status) {
+static void run_write_head(const struct run *run, struct buf *out, enum job_status status) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
     json_writer_key(&w, "id");
     json_writer_str(&w, run->id);
     json_writer_key(&w, "status");
-    json_writer_str(&w, status);
+    json_writer_str(&w, job_status_name(status));
 }
 
 static void write_code(const struct run *run, struct buf *out) {
@@ -215,7 +215,7 @@ static void write_rest(const struct run *run, struct buf *out) {
 }
 
 /* The answer is the record without the code. */
-static void run_record_end(struct run *run, const char *status, const struct buf *answer,
+static void run_record_end(struct run *run, enum job_status status, const struct buf *answer,
                            size_t head_len) {
     if (!run->job)
         return;
@@ -251,9 +251,9 @@ static void run_on_done(void *ctx, const struct guest_usage *usage, const struct
         run->failure = *err;
         set_host_error(run, err);
     }
-    const char *status = err && err->code == ERR_CANCELLED ? "cancelled"
-                         : run->error                      ? "failed"
-                                                           : "done";
+    enum job_status status = err && err->code == ERR_CANCELLED ? JOB_CANCELLED
+                             : run->error                      ? JOB_FAILED
+                                                               : JOB_DONE;
     _cleanup_(buf) struct buf record;
     buf_init(&record, RECORD_MAX_BYTES);
     run_write_head(run, &record, status);

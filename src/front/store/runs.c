@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "front/store/files.h"
 
+#include <assert.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,6 @@ void store_run_finish(struct store_run *r) {
     if (!r)
         return;
     free(r->kind);
-    free(r->status);
     free(r->title);
     free(r->detail);
     free(r->error_code);
@@ -98,12 +98,18 @@ void store_run_finish(struct store_run *r) {
     *r = (struct store_run){0};
 }
 
+static enum job_status store_runs_read_status(sqlite3_stmt *st) {
+    enum job_status status = JOB_NO_STATUS;
+    (void)job_status_parse((const char *)sqlite3_column_text(st, 3), &status);
+    return status;
+}
+
 static void store_runs_read(sqlite3_stmt *st, struct store_run *r) {
     *r = (struct store_run){0};
     store_column_id(st, 0, r->id);
     store_column_id(st, 1, r->owner);
     r->kind = store_column_dup(st, 2);
-    r->status = store_column_dup(st, 3);
+    r->status = store_runs_read_status(st);
     r->title = store_column_dup(st, 4);
     r->error_code = store_column_dup(st, 5);
     r->error_message = store_column_dup(st, 6);
@@ -162,7 +168,7 @@ static int run_add(struct store *s, const struct store_op *op, struct err *err) 
     store_bind_str(st, 1, r->id);
     store_bind_str(st, 2, r->owner);
     store_bind_str(st, 3, r->kind);
-    store_bind_str(st, 4, o->ended ? r->status : "running");
+    store_bind_str(st, 4, job_status_name(o->ended ? r->status : JOB_RUNNING));
     store_bind_str(st, 5, r->title);
     bind_detail(st, 6, r);
     store_bind_int(st, 7, r->created_ms);
@@ -180,7 +186,7 @@ static int run_close(struct store *s, const struct store_op *op, struct err *err
     const struct store_run *r = &((const struct run_op *)op)->run;
     sqlite3_stmt *st = store_write_statement(s, STORE_RUNS, RUN_END);
     store_bind_str(st, 1, r->id);
-    store_bind_str(st, 2, r->status);
+    store_bind_str(st, 2, job_status_name(r->status));
     store_bind_str(st, 3, r->error_code);
     store_bind_str(st, 4, r->error_message);
     bind_detail(st, 5, r);
@@ -231,7 +237,8 @@ int store_run_begin(struct store *s, const struct store_run *run, struct err *er
 }
 
 static void set_end(struct store_run *r, const struct store_run_end *end) {
-    r->status = xstrdup(end->status);
+    assert(end->status > JOB_RUNNING && end->status < JOB_STATUSES);
+    r->status = end->status;
     r->error_code = copy_text(end->error_code);
     r->error_message = copy_text(end->error_message);
     r->finished_ms = clock_wall_ms();
@@ -364,7 +371,7 @@ static bool store_runs_matches(sqlite3_stmt *st, const struct store_run_query *q
     int64_t created_ms = sqlite3_column_int64(st, 7);
     if (created_ms < q->since_ms || (q->until_ms && created_ms >= q->until_ms))
         return false;
-    if (q->status && strcmp((const char *)sqlite3_column_text(st, 3), q->status) != 0)
+    if (q->status && store_runs_read_status(st) != q->status)
         return false;
     return !q->text || has_text(st, 4, q->text) || has_text(st, 6, q->text) ||
            has_text(st, 0, q->text);

@@ -18,6 +18,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "front/store/settings.h"
+#include "front/store/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,7 +89,7 @@ struct store_run {
     char id[ID_SIZE];
     char owner[ID_SIZE]; /* the key's id, "" for the operator */
     char *kind;          /* "run", "chat", "sandbox", "task" */
-    char *status;        /* "running", "done", "failed", "interrupted", "cancelled" */
+    enum job_status status;
     char *title;
     char *detail; /* JSON, or NULL */
     size_t detail_len;
@@ -105,7 +106,7 @@ void store_run_finish(struct store_run *r);
 int store_run_begin(struct store *s, const struct store_run *run, struct err *err);
 
 struct store_run_end {
-    const char *status;
+    enum job_status status; /* not JOB_RUNNING */
     const char *error_code;
     const char *error_message;
     const char *detail; /* replaces the detail unless NULL */
@@ -137,10 +138,10 @@ int store_run_look(struct store *s, const char *id, struct store_scope scope, si
 struct store_run_query {
     struct store_scope scope;
     const char *kind;
-    const char *status;
-    const char *text; /* in the title, the id or the error's message, in either case */
-    int64_t since_ms; /* begun then or later; 0: whenever */
-    int64_t until_ms; /* begun before; 0: whenever */
+    enum job_status status; /* JOB_NO_STATUS: any */
+    const char *text;       /* in the title, the id or the error's message, in either case */
+    int64_t since_ms;       /* begun then or later; 0: whenever */
+    int64_t until_ms;       /* begun before; 0: whenever */
     const char *before;
     size_t limit;
 };
@@ -151,8 +152,8 @@ enum { STORE_RUNS_LOOK = 2000 };
 int store_run_list(struct store *s, const struct store_run_query *query,
                    void (*on_run)(void *ctx, const struct store_run *run), void *ctx,
                    char ret_next[ID_SIZE], struct err *err);
-/* At start, by the one server that writes here: what a crash left "running" becomes
- * "interrupted", and files of artifacts that are not whole go. */
+/* At start, by the one server that writes here: what a crash left running becomes
+ * interrupted, and files of artifacts that are not whole go. */
 int store_run_interrupt_all(struct store *s, int64_t *ret_count, struct err *err);
 
 /* --- events of a run --- */

@@ -123,12 +123,12 @@ static void tasks_on_job_end(void *ctx, const struct store_run_end *end) {
     struct work *k = ctx;
     struct tasks *t = k->tasks;
     char task[ID_SIZE];
-    bool cancelled = strcmp(end->status, "cancelled") == 0;
+    bool cancelled = end->status == JOB_CANCELLED;
     _cleanup_(buf) struct buf answer;
     buf_init(&answer, LEDGER_RESULT_BYTES);
-    struct desk_end e = {.state = cancelled                          ? TASK_CANCELLED
-                                  : strcmp(end->status, "done") == 0 ? TASK_DONE
-                                                                     : TASK_FAILED,
+    struct desk_end e = {.state = cancelled                   ? TASK_CANCELLED
+                                  : end->status == JOB_DONE ? TASK_DONE
+                                                            : TASK_FAILED,
                          .fault = end->fault && !cancelled,
                          .uncounted = end->unbegun,
                          .error_code = end->error_code,
