@@ -79,5 +79,21 @@ void json_writer_null(struct json_writer *w);
 void json_writer_raw(struct json_writer *w, const char *json, size_t len);
 void json_writer_tree(struct json_writer *w, const json_t *j);
 
+/* A member of an object: the key and its value. */
+void json_put_str(struct json_writer *w, const char *key, const char *s); /* NULL writes null */
+void json_put_text(struct json_writer *w, const char *key, const char *s, size_t len);
+void json_put_int(struct json_writer *w, const char *key, int64_t v);
+void json_put_num(struct json_writer *w, const char *key, double v);
+void json_put_bool(struct json_writer *w, const char *key, bool v);
+void json_put_null(struct json_writer *w, const char *key);
+/* As RFC 3339; 0 writes null. */
+void json_put_time(struct json_writer *w, const char *key, int64_t wall_ms);
+void json_put_raw(struct json_writer *w, const char *key, const char *json, size_t len);
+void json_put_raw_str(struct json_writer *w, const char *key, const char *json); /* NULL: null */
+void json_put_tree(struct json_writer *w, const char *key, const json_t *j);
+/* Ended by json_writer_object_end() and json_writer_array_end(). */
+void json_put_object_begin(struct json_writer *w, const char *key);
+void json_put_array_begin(struct json_writer *w, const char *key);
+
 /* One JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 void json_write_str(struct buf *out, const char *s, size_t len);

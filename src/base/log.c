@@ -40,14 +40,10 @@ static void add_json(struct buf *b, enum log_level level, const char *event, con
     struct json_writer w;
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "time");
-    json_writer_str(&w, time);
-    json_writer_key(&w, "level");
-    json_writer_str(&w, level_names[level]);
-    json_writer_key(&w, "program");
-    json_writer_str(&w, state.program);
-    json_writer_key(&w, "event");
-    json_writer_str(&w, event);
+    json_put_str(&w, "time", time);
+    json_put_str(&w, "level", level_names[level]);
+    json_put_str(&w, "program", state.program);
+    json_put_str(&w, "event", event);
     for (size_t i = 0; i < n; i++) {
         json_writer_key(&w, fields[i].key);
         if (fields[i].type == LOG_FIELD_TEXT)

@@ -222,33 +222,21 @@ static char *result_text(const struct coder *a, const char *tool, const struct c
     buf_init(&b, 1024 * 1024);
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "step");
-    json_writer_int(&w, a->steps);
-    json_writer_key(&w, "tool");
-    json_writer_str(&w, tool);
-    json_writer_key(&w, "ok");
-    json_writer_bool(&w, r->ok);
+    json_put_int(&w, "step", a->steps);
+    json_put_str(&w, "tool", tool);
+    json_put_bool(&w, "ok", r->ok);
     if (r->exited) {
-        json_writer_key(&w, r->signal ? "signal" : "exit_code");
-        json_writer_int(&w, r->signal ? r->signal : r->exit_code);
+        json_put_int(&w, r->signal ? "signal" : "exit_code", r->signal ? r->signal : r->exit_code);
     } else if (!r->ok) {
-        json_writer_key(&w, "error");
-        json_writer_str(&w, r->error.message);
+        json_put_str(&w, "error", r->error.message);
     }
-    if (r->timed_out) {
-        json_writer_key(&w, "timed_out");
-        json_writer_bool(&w, true);
-    }
-    if (r->ended) {
-        json_writer_key(&w, "background_processes_ended");
-        json_writer_int(&w, r->ended);
-    }
-    if (r->ok || r->exited) {
-        json_writer_key(&w, "output");
-        json_writer_text(&w, r->output.data ? r->output.data : "", r->output.len);
-    }
-    json_writer_key(&w, "steps_left");
-    json_writer_int(&w, a->max_steps - a->steps);
+    if (r->timed_out)
+        json_put_bool(&w, "timed_out", true);
+    if (r->ended)
+        json_put_int(&w, "background_processes_ended", r->ended);
+    if (r->ok || r->exited)
+        json_put_text(&w, "output", r->output.data ? r->output.data : "", r->output.len);
+    json_put_int(&w, "steps_left", a->max_steps - a->steps);
     json_writer_object_end(&w);
     return buf_steal(&b, NULL);
 }

@@ -37,34 +37,26 @@ const char *dialect_path(enum dialect d) {
 
 void dialect_begin(const struct dialect_request *r, struct json_writer *w) {
     json_writer_object_begin(w);
-    json_writer_key(w, "model");
-    json_writer_str(w, r->model);
+    json_put_str(w, "model", r->model);
     /* OpenAI's own models refuse the older name; servers that do not know the newer one ignore it.
      */
-    json_writer_key(w, r->dialect == DIALECT_OPENAI ? "max_completion_tokens" : "max_tokens");
-    json_writer_int(w, r->max_tokens);
-    if (r->dialect == DIALECT_ANTHROPIC) {
-        json_writer_key(w, "system");
-        json_writer_str(w, r->system);
-    }
-    json_writer_key(w, "messages");
-    json_writer_array_begin(w);
+    json_put_int(w, r->dialect == DIALECT_OPENAI ? "max_completion_tokens" : "max_tokens",
+                 r->max_tokens);
+    if (r->dialect == DIALECT_ANTHROPIC)
+        json_put_str(w, "system", r->system);
+    json_put_array_begin(w, "messages");
     if (r->dialect == DIALECT_OPENAI) {
         json_writer_object_begin(w);
-        json_writer_key(w, "role");
-        json_writer_str(w, "system");
-        json_writer_key(w, "content");
-        json_writer_str(w, r->system);
+        json_put_str(w, "role", "system");
+        json_put_str(w, "content", r->system);
         json_writer_object_end(w);
     }
 }
 
 void dialect_message(struct json_writer *w, bool assistant, const char *text, size_t len) {
     json_writer_object_begin(w);
-    json_writer_key(w, "role");
-    json_writer_str(w, assistant ? "assistant" : "user");
-    json_writer_key(w, "content");
-    json_writer_text(w, text, len);
+    json_put_str(w, "role", assistant ? "assistant" : "user");
+    json_put_text(w, "content", text, len);
     json_writer_object_end(w);
 }
 

@@ -253,11 +253,6 @@ static int egress_conn_status_of(const struct err *err) {
     return err->code == ERR_LIMIT ? 429 : err_http_status(err->code);
 }
 
-static void egress_conn_write_pair(struct json_writer *w, const char *key, const char *value) {
-    json_writer_key(w, key);
-    json_writer_str(w, value);
-}
-
 static const char *egress_conn_type_of(int status) {
     return status == 403   ? "permission_error"
            : status == 404 ? "not_found_error"
@@ -280,19 +275,15 @@ static void write_error(struct buf *b, const struct egress_conn *c, int status,
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
     if (api == EGRESS_API_ANTHROPIC)
-        egress_conn_write_pair(&w, "type", "error");
-    json_writer_key(&w, "error");
-    json_writer_object_begin(&w);
+        json_put_str(&w, "type", "error");
+    json_put_object_begin(&w, "error");
     if (api != EGRESS_API_NONE)
-        egress_conn_write_pair(&w, "type", egress_conn_type_of(status));
-    if (api == EGRESS_API_OPENAI) {
-        json_writer_key(&w, "param");
-        json_writer_null(&w);
-    }
+        json_put_str(&w, "type", egress_conn_type_of(status));
+    if (api == EGRESS_API_OPENAI)
+        json_put_null(&w, "param");
     if (api != EGRESS_API_ANTHROPIC)
-        egress_conn_write_pair(&w, "code", err_name(err->code));
-    json_writer_key(&w, "message");
-    json_writer_text(&w, words.data, words.len);
+        json_put_str(&w, "code", err_name(err->code));
+    json_put_text(&w, "message", words.data, words.len);
     json_writer_object_end(&w);
     json_writer_object_end(&w);
     (void)buf_add_char(b, '\n');

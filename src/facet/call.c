@@ -32,12 +32,9 @@ void db_fail(struct db *db, struct db_call *c, const char *name, const char *cod
     struct json_writer w;
     json_writer_init(&w, &db->out);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "name");
-    json_writer_str(&w, name);
-    json_writer_key(&w, "message");
-    json_writer_str(&w, message);
-    json_writer_key(&w, "code");
-    json_writer_str(&w, code);
+    json_put_str(&w, "name", name);
+    json_put_str(&w, "message", message);
+    json_put_str(&w, "code", code);
     json_writer_object_end(&w);
     db->out.max = max;
 }
@@ -225,13 +222,11 @@ static bool step_all(struct db *db, struct db_call *c, sqlite3_stmt *s, struct j
     int n = sqlite3_column_count(s);
     bool written = n > 0 || always;
     if (written) {
-        json_writer_key(w, "columns");
-        json_writer_array_begin(w);
+        json_put_array_begin(w, "columns");
         for (int i = 0; i < n; i++)
             json_writer_str(w, sqlite3_column_name(s, i));
         json_writer_array_end(w);
-        json_writer_key(w, "rows");
-        json_writer_array_begin(w);
+        json_put_array_begin(w, "rows");
     }
     for (; rc == SQLITE_ROW; rc = sqlite3_step(s)) {
         if (++c->rows > db->limits.rows) {
@@ -407,8 +402,7 @@ static bool run_query(struct db *db, struct db_call *c, struct args *a, struct j
 static bool step_write(struct db *db, struct db_call *c, sqlite3_stmt *s, struct json_writer *w) {
     int64_t before = sqlite3_total_changes64(db->sqlite);
     json_writer_object_begin(w);
-    json_writer_key(w, "success");
-    json_writer_bool(w, true);
+    json_put_bool(w, "success", true);
     if (!step_all(db, c, s, w, false))
         return false;
     /* changes() keeps its value over a statement that changes no rows. */
@@ -451,8 +445,7 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
         return false;
     c->changes = changes;
     json_writer_object_begin(w);
-    json_writer_key(w, "success");
-    json_writer_bool(w, true);
+    json_put_bool(w, "success", true);
     json_writer_key(w, "changes");
     put_int(w, (int64_t)changes);
     json_writer_key(w, "lastInsertRowid");

@@ -591,38 +591,23 @@ static void zygote_main_write_features(const struct zygote *z, const char *error
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "version");
-    json_writer_int(&w, ISOLATE_VERSION);
-    json_writer_key(&w, "locks");
-    json_writer_object_begin(&w);
-    for (size_t i = 0; i < ARRAY_LEN(locks); i++) {
-        json_writer_key(&w, locks[i].name);
-        json_writer_bool(&w, locks[i].on);
-    }
+    json_put_int(&w, "version", ISOLATE_VERSION);
+    json_put_object_begin(&w, "locks");
+    for (size_t i = 0; i < ARRAY_LEN(locks); i++)
+        json_put_bool(&w, locks[i].name, locks[i].on);
     json_writer_object_end(&w);
-    json_writer_key(&w, "complete");
-    json_writer_bool(&w, lock_is_complete(l));
-    json_writer_key(&w, "levers");
-    json_writer_object_begin(&w);
-    for (size_t i = 0; i < ARRAY_LEN(levers); i++) {
-        json_writer_key(&w, levers[i]);
-        json_writer_bool(&w, z->levers & 1u << i);
-    }
+    json_put_bool(&w, "complete", lock_is_complete(l));
+    json_put_object_begin(&w, "levers");
+    for (size_t i = 0; i < ARRAY_LEN(levers); i++)
+        json_put_bool(&w, levers[i], z->levers & 1u << i);
     json_writer_object_end(&w);
-    json_writer_key(&w, "reset");
-    json_writer_bool(&w, z->reset != NULL);
-    if (z->pages) {
-        json_writer_key(&w, "pages_populated");
-        json_writer_int(&w, (int64_t)lever_pages_count(z->pages));
-    }
-    if (z->lever_note[0]) {
-        json_writer_key(&w, "lever_note");
-        json_writer_str(&w, z->lever_note);
-    }
-    if (error) {
-        json_writer_key(&w, "error");
-        json_writer_str(&w, error);
-    }
+    json_put_bool(&w, "reset", z->reset != NULL);
+    if (z->pages)
+        json_put_int(&w, "pages_populated", (int64_t)lever_pages_count(z->pages));
+    if (z->lever_note[0])
+        json_put_str(&w, "lever_note", z->lever_note);
+    if (error)
+        json_put_str(&w, "error", error);
     json_writer_object_end(&w);
 }
 

@@ -183,6 +183,38 @@ static void test_the_writer_places_commas(void **state) {
     buf_finish(&b);
 }
 
+static void test_members_are_a_key_and_a_value(void **state) {
+    (void)state;
+    struct buf b;
+    buf_init(&b, 1000);
+    struct json_writer w;
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    json_put_str(&w, "a", "x");
+    json_put_str(&w, "b", NULL);
+    json_put_text(&w, "c", "y\0z", 3);
+    json_put_int(&w, "d", -1);
+    json_put_num(&w, "e", 0.5);
+    json_put_bool(&w, "f", true);
+    json_put_null(&w, "g");
+    json_put_time(&w, "h", 1);
+    json_put_time(&w, "i", 0);
+    json_put_raw(&w, "j", "[1]x", 3);
+    json_put_raw_str(&w, "k", "{}");
+    json_put_raw_str(&w, "l", NULL);
+    json_put_tree(&w, "m", NULL);
+    json_put_object_begin(&w, "n");
+    json_writer_object_end(&w);
+    json_put_array_begin(&w, "o");
+    json_writer_array_end(&w);
+    json_writer_object_end(&w);
+    assert_string_equal(b.data, "{\"a\":\"x\",\"b\":null,\"c\":\"y\\u0000z\",\"d\":-1,\"e\":0.5,"
+                                "\"f\":true,\"g\":null,\"h\":\"1970-01-01T00:00:00.001Z\","
+                                "\"i\":null,\"j\":[1],\"k\":{},\"l\":null,\"m\":null,"
+                                "\"n\":{},\"o\":[]}");
+    buf_finish(&b);
+}
+
 static void test_a_full_buffer_shows_at_the_end(void **state) {
     (void)state;
     struct buf b;
@@ -400,6 +432,7 @@ int main(void) {
         PLAIN(test_readers_name_the_key),
         PLAIN(test_strings_are_escaped),
         PLAIN(test_the_writer_places_commas),
+        PLAIN(test_members_are_a_key_and_a_value),
         PLAIN(test_a_full_buffer_shows_at_the_end),
         PLAIN(test_values_are_counted_outside_of_strings),
         PLAIN(test_any_bytes_become_text),

@@ -116,20 +116,13 @@ static void agent_socket_send_chunk(struct agent_socket *s, const char *turn, si
     struct json_writer w;
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "body");
-    json_writer_text(&w, json, len);
-    json_writer_key(&w, "done");
-    json_writer_bool(&w, false);
-    json_writer_key(&w, "id");
-    json_writer_str(&w, turn);
-    json_writer_key(&w, "type");
-    json_writer_str(&w, "cf_agent_use_chat_response");
-    if (replay) {
-        json_writer_key(&w, "replay");
-        json_writer_bool(&w, true);
-    }
-    json_writer_key(&w, "seq");
-    json_writer_int(&w, (int64_t)seq);
+    json_put_text(&w, "body", json, len);
+    json_put_bool(&w, "done", false);
+    json_put_str(&w, "id", turn);
+    json_put_str(&w, "type", "cf_agent_use_chat_response");
+    if (replay)
+        json_put_bool(&w, "replay", true);
+    json_put_int(&w, "seq", (int64_t)seq);
     json_writer_object_end(&w);
     send_buf(s, &b);
 }

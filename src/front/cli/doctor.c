@@ -198,14 +198,10 @@ static void cli_doctor_print_json(const struct features *f) {
     json_writer_array_begin(&w);
     for (size_t i = 0; i < f->n; i++) {
         json_writer_object_begin(&w);
-        json_writer_key(&w, "name");
-        json_writer_str(&w, f->items[i].name);
-        json_writer_key(&w, "status");
-        json_writer_str(&w, feature_status_name(f->items[i].status));
-        json_writer_key(&w, "detail");
-        json_writer_str(&w, f->items[i].detail);
-        json_writer_key(&w, "advice");
-        json_writer_str(&w, f->items[i].advice);
+        json_put_str(&w, "name", f->items[i].name);
+        json_put_str(&w, "status", feature_status_name(f->items[i].status));
+        json_put_str(&w, "detail", f->items[i].detail);
+        json_put_str(&w, "advice", f->items[i].advice);
         json_writer_object_end(&w);
     }
     json_writer_array_end(&w);

@@ -29,8 +29,7 @@ static int write_logs(const struct job_asked *ask, const json_t *detail, struct 
                        LOG_BYTES, ask->id);
     if (note)
         (void)buf_addf(&log, "[%s]\n", note);
-    json_writer_key(w, "logs");
-    json_writer_text(w, log.data ? log.data : "", log.len);
+    json_put_text(w, "logs", log.data ? log.data : "", log.len);
     return rc;
 }
 
@@ -39,8 +38,7 @@ static void code_answer_write_text(struct json_writer *w, const json_t *from, co
     const json_t *v = json_object_get(from, key);
     if (!json_is_string(v))
         return;
-    json_writer_key(w, as);
-    json_writer_text(w, json_string_value(v), json_string_length(v));
+    json_put_text(w, as, json_string_value(v), json_string_length(v));
 }
 
 static int code_answer_write_task(const struct job_asked *ask, const struct store_run *r,
@@ -56,15 +54,11 @@ static int code_answer_write_task(const struct job_asked *ask, const struct stor
     if (!ask->short_)
         rc = write_logs(ask, detail, &w, err);
     code_answer_write_text(&w, detail, "diff", "diff");
-    if (json_object_get(detail, "diff")) {
-        json_writer_key(&w, "diff_is_whole");
-        json_writer_bool(&w, json_is_true(json_object_get(detail, "diff_is_whole")));
-    }
+    if (json_object_get(detail, "diff"))
+        json_put_bool(&w, "diff_is_whole", json_is_true(json_object_get(detail, "diff_is_whole")));
     code_answer_write_text(&w, detail, "diff_note", "diff_note");
-    json_writer_key(&w, "metadata");
-    json_writer_object_begin(&w);
-    json_writer_key(&w, "execution_time_ms");
-    json_writer_int(&w, r->finished_ms - r->created_ms);
+    json_put_object_begin(&w, "metadata");
+    json_put_int(&w, "execution_time_ms", r->finished_ms - r->created_ms);
     code_answer_write_text(&w, detail, "sandbox", "sandbox_id");
     code_answer_write_text(&w, detail, "repo", "repo");
     json_writer_object_end(&w);

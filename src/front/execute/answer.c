@@ -19,8 +19,7 @@ static void execute_answer_on_message(void *ctx, const struct store_event *e) {
 
 static int execute_answer_write_messages(const struct job_asked *ask, struct json_writer *w,
                                          struct err *err) {
-    json_writer_key(w, "messages");
-    json_writer_array_begin(w);
+    json_put_array_begin(w, "messages");
     int rc =
         store_event_list(ask->store, ask->id, 0, ask->events, execute_answer_on_message, w, err);
     json_writer_array_end(w);
@@ -88,17 +87,11 @@ static int write_dialog(const struct job_asked *ask, const struct store_run *r,
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
     job_answer_head(&w, success, id_to_uuid(r->id, uuid), r->created_ms);
-    json_writer_key(&w, "result");
-    if (a->result)
-        json_writer_raw(&w, a->result, a->len);
-    else
-        json_writer_str(&w, "");
+    json_put_raw(&w, "result", a->result ? a->result : "\"\"", a->result ? a->len : 2);
     if (!ask->short_)
         rc = execute_answer_write_messages(ask, &w, err);
-    if (metadata) {
-        json_writer_key(&w, "metadata");
-        json_writer_tree(&w, metadata);
-    }
+    if (metadata)
+        json_put_tree(&w, "metadata", metadata);
     if (!success)
         write_error_of(&w, r, json_object_get(a->rest, "error"));
     json_writer_object_end(&w);

@@ -204,10 +204,8 @@ static void begin_record(struct sdk *x) {
     (void)buf_reserve(&x->record, ANSWER_ROOM + strlen(x->prompt));
     buf_claim(&x->record, ANSWER_ROOM);
     json_writer_init(&w, &x->record);
-    json_writer_key(&w, "prompt");
-    json_writer_str(&w, x->prompt);
-    json_writer_key(&w, "options");
-    json_writer_tree(&w, x->options);
+    json_put_str(&w, "prompt", x->prompt);
+    json_put_tree(&w, "options", x->options);
     (void)buf_add_char(&x->record, '}');
 }
 

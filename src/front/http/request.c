@@ -399,14 +399,10 @@ static void error_body(struct buf *b, const struct http_req *req, const struct e
     }
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "error");
-    json_writer_object_begin(&w);
-    json_writer_key(&w, "code");
-    json_writer_str(&w, err_name(err->code));
-    json_writer_key(&w, "message");
-    json_writer_str(&w, err->message);
-    json_writer_key(&w, "request_id");
-    json_writer_str(&w, req->id);
+    json_put_object_begin(&w, "error");
+    json_put_str(&w, "code", err_name(err->code));
+    json_put_str(&w, "message", err->message);
+    json_put_str(&w, "request_id", req->id);
     json_writer_object_end(&w);
     json_writer_object_end(&w);
 }

@@ -30,5 +30,5 @@ struct job_answered {
 
 /* "success", "request_id" and "timestamp". */
 void job_answer_head(struct json_writer *w, bool success, const char *uuid, int64_t time_ms);
-/* "error". */
+/* "error": null without a code. */
 void job_answer_error(struct json_writer *w, const char *code, const char *message);

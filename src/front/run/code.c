@@ -108,18 +108,15 @@ static int worker_code_write_source(struct code *c, const struct code_wire *in,
     struct json_writer w;
     json_writer_init(&w, &c->source);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "mainModule");
     char name[16];
     (void)snprintf(name, sizeof(name), "main.%s", code_languages[in->language]);
-    json_writer_str(&w, in->text ? name : in->main);
-    json_writer_key(&w, "modules");
+    json_put_str(&w, "mainModule", in->text ? name : in->main);
     if (in->text) {
-        json_writer_object_begin(&w);
-        json_writer_key(&w, name);
-        json_writer_str(&w, in->text);
+        json_put_object_begin(&w, "modules");
+        json_put_str(&w, name, in->text);
         json_writer_object_end(&w);
     } else {
-        json_writer_tree(&w, in->modules);
+        json_put_tree(&w, "modules", in->modules);
     }
     json_writer_object_end(&w);
     if (c->source.full || c->source.len > max->module_bytes)
@@ -138,26 +135,16 @@ static int write_spec(struct code *c, const struct code_wire *in, struct err *er
     struct json_writer w;
     json_writer_init(&w, &c->spec);
     json_writer_object_begin(&w);
-    if (in->entrypoint) {
-        json_writer_key(&w, "entrypoint");
-        json_writer_str(&w, in->entrypoint);
-    }
-    if (in->method) {
-        json_writer_key(&w, "method");
-        json_writer_str(&w, in->method);
-    }
-    if (in->args) {
-        json_writer_key(&w, "args");
-        json_writer_tree(&w, in->args);
-    }
-    if (in->props) {
-        json_writer_key(&w, "props");
-        json_writer_tree(&w, in->props);
-    }
-    if (in->verify) {
-        json_writer_key(&w, "verify");
-        json_writer_bool(&w, true);
-    }
+    if (in->entrypoint)
+        json_put_str(&w, "entrypoint", in->entrypoint);
+    if (in->method)
+        json_put_str(&w, "method", in->method);
+    if (in->args)
+        json_put_tree(&w, "args", in->args);
+    if (in->props)
+        json_put_tree(&w, "props", in->props);
+    if (in->verify)
+        json_put_bool(&w, "verify", true);
     json_writer_object_end(&w);
     return c->spec.full ? err_set(err, ERR_TOO_LARGE, "\"args\" and \"props\" are too large") : 0;
 }
@@ -205,10 +192,8 @@ static int worker_code_add_env(struct code *c, struct json_writer *w, size_t *bi
         return 0;
     }
     const struct code_env_part *p = plain_part(c, w);
-    json_writer_key(w, key);
-    json_writer_object_begin(w);
-    json_writer_key(w, "json");
-    json_writer_tree(w, v);
+    json_put_object_begin(w, key);
+    json_put_tree(w, "json", v);
     json_writer_object_end(w);
     return p->text.full ? err_set(err, ERR_TOO_LARGE, "the values of \"env\" are too large") : 0;
 }

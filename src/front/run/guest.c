@@ -731,25 +731,20 @@ static int start_bindings(struct guest *g, const struct env *env, struct err *er
             json_writer_raw(&w, item->text->data, item->text->len);
             continue;
         }
-        json_writer_key(&w, item->name);
-        json_writer_object_begin(&w);
+        json_put_object_begin(&w, item->name);
         if (item->kind == ENV_JSON) {
-            json_writer_key(&w, "json");
-            json_writer_tree(&w, item->json);
+            json_put_tree(&w, "json", item->json);
             json_writer_object_end(&w);
             continue;
         }
         size_t k = g->nbindings++;
         struct binding *b = &g->bindings[k];
         *b = (struct binding){.guest = g, .fd = -1};
-        json_writer_key(&w, "fd");
-        json_writer_int(&w, (int64_t)k);
-        json_writer_key(&w, "kind");
-        json_writer_str(&w, item->kind == ENV_FACET ? "facet" : "worker");
+        json_put_int(&w, "fd", (int64_t)k);
+        json_put_str(&w, "kind", item->kind == ENV_FACET ? "facet" : "worker");
         size_t nmethods = 0;
         if (item->methods) {
-            json_writer_key(&w, "methods");
-            json_writer_array_begin(&w);
+            json_put_array_begin(&w, "methods");
             for (; item->methods[nmethods]; nmethods++)
                 json_writer_str(&w, item->methods[nmethods]);
             json_writer_array_end(&w);

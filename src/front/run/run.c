@@ -76,12 +76,9 @@ static void run_on_log(void *ctx, int level, double time_ms, const char *text, s
     struct json_writer w;
     json_writer_init(&w, &run->logs);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "level");
-    json_writer_str(&w, name);
-    json_writer_key(&w, "time");
-    json_writer_int(&w, (int64_t)time_ms);
-    json_writer_key(&w, "message");
-    json_writer_text(&w, text, len);
+    json_put_str(&w, "level", name);
+    json_put_int(&w, "time", (int64_t)time_ms);
+    json_put_text(&w, "message", text, len);
     json_writer_object_end(&w);
     if (run->logs.full)
         return;
@@ -147,22 +144,14 @@ static void set_host_error(struct run *run, const struct err *err) {
 }
 
 static void run_write_usage(struct json_writer *w, const struct guest_usage *u) {
-    json_writer_key(w, "usage");
-    json_writer_object_begin(w);
-    json_writer_key(w, "wall_ms");
-    json_writer_num(w, (double)u->wall_us / 1000);
-    json_writer_key(w, "cpu_ms");
-    json_writer_num(w, (double)u->cpu_us / 1000);
-    json_writer_key(w, "peak_memory_bytes");
-    json_writer_int(w, (int64_t)u->peak_memory_bytes);
-    json_writer_key(w, "binding_calls");
-    json_writer_int(w, u->binding_calls);
-    json_writer_key(w, "output_bytes");
-    json_writer_int(w, (int64_t)u->output_bytes);
-    json_writer_key(w, "compiled_ms");
-    json_writer_num(w, (double)u->compiled_us / 1000);
-    json_writer_key(w, "started_ms");
-    json_writer_num(w, (double)u->taken_us / 1000);
+    json_put_object_begin(w, "usage");
+    json_put_num(w, "wall_ms", (double)u->wall_us / 1000);
+    json_put_num(w, "cpu_ms", (double)u->cpu_us / 1000);
+    json_put_int(w, "peak_memory_bytes", (int64_t)u->peak_memory_bytes);
+    json_put_int(w, "binding_calls", u->binding_calls);
+    json_put_int(w, "output_bytes", (int64_t)u->output_bytes);
+    json_put_num(w, "compiled_ms", (double)u->compiled_us / 1000);
+    json_put_num(w, "started_ms", (double)u->taken_us / 1000);
     json_writer_object_end(w);
 }
 
@@ -172,41 +161,31 @@ static void run_write_head(const struct run *run, struct buf *out, enum job_stat
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "id");
-    json_writer_str(&w, run->id);
-    json_writer_key(&w, "status");
-    json_writer_str(&w, job_status_name(status));
+    json_put_str(&w, "id", run->id);
+    json_put_str(&w, "status", job_status_name(status));
 }
 
 static void write_code(const struct run *run, struct buf *out) {
     struct json_writer w;
     json_writer_init(&w, out);
     w.comma = true;
-    if (run->code) {
-        json_writer_key(&w, "code");
-        json_writer_str(&w, run->code);
-    }
-    if (run->asked) {
-        json_writer_key(&w, "request");
-        json_writer_tree(&w, run->asked);
-    }
+    if (run->code)
+        json_put_str(&w, "code", run->code);
+    if (run->asked)
+        json_put_tree(&w, "request", run->asked);
 }
 
 static void write_rest(const struct run *run, struct buf *out) {
     struct json_writer w;
     json_writer_init(&w, out);
     w.comma = true;
-    json_writer_key(&w, "output");
-    json_writer_text(&w, run->output.data ? run->output.data : "", run->output.len);
-    json_writer_key(&w, "result");
+    json_put_text(&w, "output", run->output.data ? run->output.data : "", run->output.len);
     if (run->result.len > 0)
-        json_writer_raw(&w, run->result.data, run->result.len);
+        json_put_raw(&w, "result", run->result.data, run->result.len);
     else
-        json_writer_null(&w);
-    json_writer_key(&w, "error");
-    json_writer_tree(&w, run->error);
-    json_writer_key(&w, "logs");
-    json_writer_array_begin(&w);
+        json_put_null(&w, "result");
+    json_put_tree(&w, "error", run->error);
+    json_put_array_begin(&w, "logs");
     if (run->logs.len > 0)
         json_writer_raw(&w, run->logs.data, run->logs.len);
     json_writer_array_end(&w);
@@ -278,8 +257,7 @@ static int run_record_begin(struct run *run, struct jobs *jobs, const struct run
     struct json_writer w;
     json_writer_init(&w, &detail);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "code");
-    json_writer_str(&w, run->code);
+    json_put_str(&w, "code", run->code);
     json_writer_object_end(&w);
     return job_begin(jobs,
                      &(struct job_spec){.id = run->id,

@@ -687,10 +687,8 @@ static void answer_failure(struct peer_call *c, const char *name, const char *me
     struct json_writer w;
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "name");
-    json_writer_str(&w, name ? name : "Error");
-    json_writer_key(&w, "message");
-    json_writer_str(&w, message ? message : "");
+    json_put_str(&w, "name", name ? name : "Error");
+    json_put_str(&w, "message", message ? message : "");
     json_writer_object_end(&w);
     workers_answer(c, ISOLATE_BINDING_FAIL, b.data, b.len);
 }
@@ -762,14 +760,10 @@ static int workers_write_call(const struct peer *p, const char *method, size_t n
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
-    if (p->entrypoint) {
-        json_writer_key(&w, "entrypoint");
-        json_writer_str(&w, p->entrypoint);
-    }
-    if (p->props) {
-        json_writer_key(&w, "props");
-        json_writer_tree(&w, p->props);
-    }
+    if (p->entrypoint)
+        json_put_str(&w, "entrypoint", p->entrypoint);
+    if (p->props)
+        json_put_tree(&w, "props", p->props);
     if (fetch) {
         _cleanup_(json) json_t *list = NULL;
         int rc = json_parse(args, args_len, "the call", &list, err);
@@ -785,15 +779,11 @@ static int workers_write_call(const struct peer *p, const char *method, size_t n
             return err_set(err, ERR_PROTOCOL, "malformed request");
         buf_claim(body, got);
         (void)json_object_del(request, "body");
-        json_writer_key(&w, "http");
-        json_writer_tree(&w, request);
+        json_put_tree(&w, "http", request);
     } else {
-        json_writer_key(&w, "tagged");
-        json_writer_bool(&w, true);
-        json_writer_key(&w, "method");
-        json_writer_text(&w, method, n);
-        json_writer_key(&w, "args");
-        json_writer_raw(&w, args, args_len);
+        json_put_bool(&w, "tagged", true);
+        json_put_text(&w, "method", method, n);
+        json_put_raw(&w, "args", args, args_len);
     }
     json_writer_object_end(&w);
     return out->full ? err_set(err, ERR_TOO_LARGE, "the call is too large") : 0;

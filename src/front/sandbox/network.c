@@ -969,8 +969,8 @@ int network_events(struct network *n, const struct network_query *query, struct 
         return rc;
     (void)buf_add_str(out, "]");
     w.comma = true;
-    json_writer_key(&w, "lost");
-    json_writer_int(&w, gone + (line ? (int64_t)(line->unwritten + line->usage.events_lost) : 0));
+    json_put_int(&w, "lost",
+                 gone + (line ? (int64_t)(line->unwritten + line->usage.events_lost) : 0));
     json_writer_object_end(&w);
     return out->full ? err_set(err, ERR_LIMIT, "the events are too long: ask for fewer (limit)")
                      : 0;

@@ -91,14 +91,10 @@ static void execute_code_write_source(struct buf *out, const char *code) {
     struct json_writer w;
     json_writer_init(&w, out);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "mainModule");
-    json_writer_str(&w, "harness.js");
-    json_writer_key(&w, "modules");
-    json_writer_object_begin(&w);
-    json_writer_key(&w, "harness.js");
-    json_writer_str(&w, harness);
-    json_writer_key(&w, "user-code.js");
-    json_writer_str(&w, code);
+    json_put_str(&w, "mainModule", "harness.js");
+    json_put_object_begin(&w, "modules");
+    json_put_str(&w, "harness.js", harness);
+    json_put_str(&w, "user-code.js", code);
     json_writer_object_end(&w);
     json_writer_object_end(&w);
 }

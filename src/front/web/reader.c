@@ -180,10 +180,8 @@ static void begin_next(struct reader *r) {
     struct json_writer w;
     json_writer_init(&w, &spec);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "method");
-    json_writer_str(&w, "read");
-    json_writer_key(&w, "args");
-    json_writer_array_begin(&w);
+    json_put_str(&w, "method", "read");
+    json_put_array_begin(&w, "args");
     json_writer_text(&w, g->html.data ? g->html.data : "", g->html.len);
     json_writer_str(&w, g->url);
     json_writer_array_end(&w);
