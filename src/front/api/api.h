@@ -31,6 +31,14 @@ void api_execute_routes(struct front *f);
 void api_execute_error(struct buf *out, const struct err *err);
 void api_run_routes(struct front *f);
 void api_tasks_routes(struct front *f);
+void api_task_events_routes(struct front *f);
+void api_usage_routes(struct front *f);
+enum { API_TASK_BYTES = 32 << 20 }; /* of an answer about tasks */
+void api_task_write(struct json_writer *w, const struct ledger_task *t, bool whole);
+/* The task that the path names, or NULL: then the request is answered. */
+const char *api_task_id(struct http_req *req);
+/* Whose things they may see; NULL: everybody's. */
+const char *api_whose(const struct http_req *req);
 void api_keys_routes(struct front *f);
 /* A request that waits for the ledger. */
 struct api_wait {
@@ -58,10 +66,14 @@ void api_respond_page(struct api_wait *w, const struct ledger_answer *a,
 /* ?limit=N of a list; what it leaves alone is the default. */
 int api_read_limit(const struct http_req *req, size_t *ret_limit, struct err *err);
 void api_agents_routes(struct front *f);
+void api_turns_routes(struct front *f);
 void api_sandboxes_routes(struct front *f);
 void api_ports_routes(struct front *f);
 void api_execs_routes(struct front *f);
+void api_output_routes(struct front *f);
+void api_tty_routes(struct front *f);
 void api_files_routes(struct front *f);
+void api_tar_routes(struct front *f);
 void api_snapshots_routes(struct front *f);
 /* Takes requests for PORT-SANDBOX.localhost; false: it is none. */
 bool api_port(struct http_req *req, struct front *f);

@@ -1,9 +1,9 @@
 #include "front/store/artifacts.h"
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/http/follower.h"
 #include "front/store/mirror.h"
 
 #include <stdio.h>
@@ -27,18 +27,12 @@ static bool find_run(const struct front *f, struct http_req *req, char id[ID_SIZ
 
 static void api_artifacts_on_artifact(void *ctx, const struct artifact *a) {
     struct json_writer *w = ctx;
-    char time[CLOCK_RFC3339_SIZE];
     json_writer_object_begin(w);
-    json_writer_key(w, "name");
-    json_writer_str(w, a->name);
-    json_writer_key(w, "type");
-    json_writer_str(w, a->type);
-    json_writer_key(w, "bytes");
-    json_writer_int(w, a->bytes);
-    json_writer_key(w, "sha256");
-    json_writer_str(w, a->hash);
-    json_writer_key(w, "created_at");
-    json_writer_str(w, clock_rfc3339(a->created_ms, time));
+    json_put_str(w, "name", a->name);
+    json_put_str(w, "type", a->type);
+    json_put_int(w, "bytes", a->bytes);
+    json_put_str(w, "sha256", a->hash);
+    json_put_time(w, "created_at", a->created_ms);
     json_writer_object_end(w);
 }
 
@@ -53,8 +47,7 @@ static void api_artifacts_list(struct http_req *req, void *ctx) {
     struct json_writer w;
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "artifacts");
-    json_writer_array_begin(&w);
+    json_put_array_begin(&w, "artifacts");
     int rc = artifact_list(f->store, id, api_artifacts_on_artifact, &w, &err);
     json_writer_array_end(&w);
     json_writer_object_end(&w);
@@ -69,66 +62,41 @@ static void api_artifacts_list(struct http_req *req, void *ctx) {
 /* --- one of them --- */
 
 struct sending {
-    struct http_req *req;
+    struct http_follower out;
     struct mirror *mirror;
     struct artifact_reader *reader;
     struct mirror_recall *recall; /* its file is being got back; the answer has not begun */
 };
 
-static void api_artifacts_finish(struct sending *s) {
+static void api_artifacts_finish(void *ctx) {
+    struct sending *s = ctx;
     mirror_recall_cancel(s->recall);
     artifact_close(s->reader);
     free(s);
 }
 
-static void api_artifacts_on_gone(void *ctx) {
-    struct sending *s = ctx;
-    if (s->recall)
-        http_respond_empty(s->req, 499);
-    else
-        http_stream_end(s->req);
-    api_artifacts_finish(s);
-}
-
-/* As much as the client takes. */
-static void send_more(void *ctx) {
+static enum http_next api_artifacts_next(void *ctx) {
     struct sending *s = ctx;
     char data[CHUNK_BYTES];
     struct err err;
-    ssize_t n = 0;
-    bool room = true;
-    while (room && http_stream_has_body(s->req) &&
-           (n = artifact_read(s->reader, data, sizeof(data), &err)) > 0)
-        room = http_stream_write(s->req, data, (size_t)n);
-    if (!room)
-        return; /* it comes back, or the client is gone */
-    http_req_on_gone(s->req, NULL, NULL);
-    http_stream_on_drain(s->req, NULL, NULL);
-    if (n < 0) {
-        log_error("artifact.damaged", "error", err.message);
-        if (mirror_has(s->mirror, artifact_of(s->reader)->hash))
-            artifact_drop_file(s->reader);
-        http_stream_break(s->req);
-    } else {
-        http_stream_end(s->req);
-    }
-    api_artifacts_finish(s);
+    ssize_t n = artifact_read(s->reader, data, sizeof(data), &err);
+    if (n > 0)
+        (void)http_follower_write(&s->out, data, (size_t)n);
+    if (n >= 0)
+        return n > 0 ? HTTP_NEXT_MORE : HTTP_NEXT_END;
+    log_error("artifact.damaged", "error", err.message);
+    if (mirror_has(s->mirror, artifact_of(s->reader)->hash))
+        artifact_drop_file(s->reader);
+    return HTTP_NEXT_BREAK;
 }
 
 static void api_artifacts_begin(struct sending *s) {
     const struct artifact *a = artifact_of(s->reader);
     _cleanup_(free) char *name = xasprintf("attachment; filename=\"%s\"", a->name);
-    http_res_header(s->req, "Content-Disposition", name);
-    http_stream_on_drain(s->req, send_more, s);
-    http_stream_length(s->req, (uint64_t)a->bytes);
-    http_stream_begin(s->req, 200, a->type);
-    send_more(s);
-}
-
-static void api_artifacts_fail(struct sending *s, const struct err *err) {
-    http_req_on_gone(s->req, NULL, NULL);
-    http_respond_err(s->req, err);
-    api_artifacts_finish(s);
+    http_res_header(s->out.req, "Content-Disposition", name);
+    http_stream_length(s->out.req, (uint64_t)a->bytes);
+    http_follower_begin(&s->out, a->type);
+    http_follower_more(&s->out);
 }
 
 static void api_artifacts_on_back(void *ctx, const struct err *err) {
@@ -140,7 +108,7 @@ static void api_artifacts_on_back(void *ctx, const struct err *err) {
         err = &gone;
     }
     if (err)
-        api_artifacts_fail(s, err);
+        http_follower_fail(&s->out, err);
     else
         api_artifacts_begin(s);
 }
@@ -174,24 +142,22 @@ static void api_artifacts_get(struct http_req *req, void *ctx) {
         http_respond_empty(req, 304);
         return;
     }
+    static const struct http_follower_type type = {.next = api_artifacts_next,
+                                                   .free = api_artifacts_finish};
     struct sending *s = xcalloc(1, sizeof(*s));
-    *s = (struct sending){.req = req, .mirror = f->mirror, .reader = reader};
-    http_req_on_gone(req, api_artifacts_on_gone, s);
+    *s = (struct sending){.mirror = f->mirror, .reader = reader};
+    http_follower_init(&s->out, req, &type, s);
     if (artifact_find_file(reader))
         api_artifacts_begin(s);
     else if (api_artifacts_recall(s, &err) < 0)
-        api_artifacts_fail(s, &err);
+        http_follower_fail(&s->out, &err);
 }
 
 void api_artifacts_routes(struct front *f) {
-    http_server_route(f->http, &(struct http_route){.methods = "GET",
-                                                    .pattern = "/v1/runs/{id}/artifacts",
-                                                    .handler = api_artifacts_list,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ});
-    http_server_route(f->http, &(struct http_route){.methods = "GET",
-                                                    .pattern = "/v1/runs/{id}/artifacts/{name}",
-                                                    .handler = api_artifacts_get,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ});
+#define ARTIFACTS "/v1/runs/{id}/artifacts"
+    const struct http_route routes[] = {
+        {"GET", ARTIFACTS, api_artifacts_list, f, FRONT_ROUTE_READ, 0},
+        {"GET", ARTIFACTS "/{name}", api_artifacts_get, f, FRONT_ROUTE_READ, 0},
+    };
+    http_server_routes(f->http, routes, ARRAY_LEN(routes));
 }

@@ -48,13 +48,11 @@ void api_respond_page(struct api_wait *w, const struct ledger_answer *a,
     buf_init(&b, page->max_bytes);
     json_writer_init(&j, &b);
     json_writer_object_begin(&j);
-    json_writer_key(&j, page->name);
-    json_writer_array_begin(&j);
+    json_put_array_begin(&j, page->name);
     for (size_t i = 0; i < page->n; i++)
         page->write(&j, a, i);
     json_writer_array_end(&j);
-    json_writer_key(&j, "next_cursor");
-    json_writer_str(&j, *page->next ? page->next : NULL);
+    json_put_str(&j, "next_cursor", *page->next ? page->next : NULL);
     json_writer_object_end(&j);
     http_respond_buf(w->req, 200, "application/json", &b);
 }

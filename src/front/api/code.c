@@ -13,17 +13,15 @@ static void api_code_start(struct http_req *req, void *ctx) {
     struct err err;
     char id[ID_SIZE];
     _cleanup_(json) json_t *body = NULL;
-    const struct identity *who = front_identity(req);
-    _cleanup_(json) json_t *grants = key_grants(who);
+    _cleanup_(json) json_t *grants = key_grants(front_identity(req));
     struct code_request r;
     int rc = http_req_json(req, &body, &err);
     if (rc == 0)
         rc = code_request_read(body, &r, &err);
     if (rc == 0)
         rc = code_start(f->codes,
-                        &(struct code_ask){.owner = who ? who->key_id : "",
-                                           .scope = front_scope(req),
-                                           .grants = grants},
+                        &(struct code_ask){
+                            .owner = front_owner(req), .scope = front_scope(req), .grants = grants},
                         &r, id, &err);
     if (rc < 0) {
         http_respond_err(req, &err);

@@ -102,12 +102,11 @@ static bool read_last_event(const char *text, char ret_id[ID_SIZE], int64_t *ret
 
 static int api_execute_start(struct front *f, struct http_req *req, const json_t *body,
                              char ret_id[ID_SIZE], struct err *err) {
-    const struct identity *who = front_identity(req);
-    const char *owner = who ? who->key_id : "";
+    const char *owner = front_owner(req);
     if (is_sdk(req))
         return execute_sdk_start(
             f->executes, &(struct execute_sdk_ask){.owner = owner, .body = body}, ret_id, err);
-    _cleanup_(json) json_t *grants = key_grants(who);
+    _cleanup_(json) json_t *grants = key_grants(front_identity(req));
     struct code_request r;
     int rc = code_task_read(f->codes, body, grants, &r, err);
     return rc < 0 ? rc

@@ -1,102 +1,97 @@
 #include "front/sandbox/files.h"
 #include "base/base64.h"
 #include "base/cleanup.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "front/api/api.h"
 #include "front/api/sandbox.h"
+#include "front/http/follower.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { STAT_BYTES = 1024 };
+
 static const char *const kinds[] = {"other", "file", "dir", "link", "other"};
 
-static json_t *show_stat(const struct sandbox_stat *st) {
+/* The members of a file. */
+static void write_stat(struct json_writer *w, const struct sandbox_stat *st) {
     char mode[8];
     (void)snprintf(mode, sizeof(mode), "%04o", (unsigned)(st->mode & 07777));
-    return json_pack("{s:s,s:s,s:I,s:I}", "kind", kinds[st->kind <= 4 ? st->kind : 0], "mode", mode,
-                     "size", (json_int_t)st->size, "mtime", (json_int_t)st->mtime_ms);
+    json_put_str(w, "kind", kinds[st->kind < ARRAY_LEN(kinds) ? st->kind : 0]);
+    json_put_str(w, "mode", mode);
+    json_put_int(w, "size", (int64_t)st->size);
+    json_put_int(w, "mtime", st->mtime_ms);
 }
 
 /* A name that is no text is shown as well as it can be; the bytes are beside it. */
 static void write_name(struct json_writer *w, const char *key, const char *name) {
     size_t len = strlen(name);
-    json_writer_key(w, key);
-    json_writer_str(w, name);
+    json_put_str(w, key, name);
     if (utf8_is_valid(name, len))
         return;
     _cleanup_(free) char *text = xmalloc(BASE64_SIZE(len) + 1);
     _cleanup_(free) char *bytes_key = xasprintf("%s_base64", key);
     base64_encode(text, name, len);
-    json_writer_key(w, bytes_key);
-    json_writer_text(w, text, BASE64_SIZE(len));
+    json_put_text(w, bytes_key, text, BASE64_SIZE(len));
 }
 
 /* --- reading --- */
 
 struct download {
-    struct http_req *req;
-    struct file_reader *reader;
-    bool begun; /* the head of the answer is out */
+    struct http_follower out;
+    struct file_reader *reader; /* NULL: it has ended */
 };
 
-static void api_files_on_download_drain(void *ctx) {
+static enum http_next api_files_next(void *ctx) {
     struct download *d = ctx;
     file_reader_resume(d->reader);
+    return HTTP_NEXT_WAIT;
+}
+
+static void free_download(void *ctx) {
+    struct download *d = ctx;
+    if (d->reader)
+        file_reader_cancel(d->reader);
+    free(d);
 }
 
 static void api_files_on_opened(void *ctx, const struct sandbox_stat *stat) {
     struct download *d = ctx;
     (void)stat; /* it may grow or shrink meanwhile */
-    d->begun = true;
-    http_stream_on_drain(d->req, api_files_on_download_drain, d);
-    http_res_header(d->req, "Cache-Control", "no-store");
-    http_res_header(d->req, "Content-Disposition", "attachment");
-    http_stream_begin(d->req, 200, "application/octet-stream");
+    http_res_header(d->out.req, "Cache-Control", "no-store");
+    http_res_header(d->out.req, "Content-Disposition", "attachment");
+    http_follower_begin(&d->out, "application/octet-stream");
 }
 
 static bool api_files_on_download_data(void *ctx, const char *data, size_t len) {
     struct download *d = ctx;
-    return http_stream_write(d->req, data, len);
+    return http_follower_write(&d->out, data, len);
 }
 
 static void api_files_on_download_end(void *ctx, const struct err *err) {
     struct download *d = ctx;
-    http_req_on_gone(d->req, NULL, NULL);
-    if (d->begun)
-        http_stream_on_drain(d->req, NULL, NULL);
-    if (!d->begun)
-        http_respond_err(d->req, err);
-    else if (err)
-        http_stream_break(d->req);
+    d->reader = NULL;
+    if (err)
+        http_follower_fail(&d->out, err);
     else
-        http_stream_end(d->req);
-    free(d);
-}
-
-static void api_files_on_download_gone(void *ctx) {
-    struct download *d = ctx;
-    file_reader_cancel(d->reader);
-    if (d->begun)
-        http_stream_end(d->req);
-    else
-        http_respond_empty(d->req, 499);
-    free(d);
+        http_follower_end(&d->out);
 }
 
 void api_send_file(struct http_req *req, struct sandbox *s, const char *path) {
     static const struct file_reader_callbacks callbacks = {
         api_files_on_opened, api_files_on_download_data, api_files_on_download_end};
+    static const struct http_follower_type type = {.next = api_files_next, .free = free_download};
     struct err err;
     struct download *d = xcalloc(1, sizeof(*d));
-    d->req = req;
     d->reader = file_read(s, path, &callbacks, d, &err);
     if (!d->reader) {
         free(d);
         http_respond_err(req, &err);
         return;
     }
-    http_req_on_gone(req, api_files_on_download_gone, d);
+    http_follower_init(&d->out, req, &type, d);
 }
 
 static void api_files_get(struct http_req *req, void *ctx) {
@@ -109,23 +104,25 @@ static void api_files_get(struct http_req *req, void *ctx) {
 /* --- writing --- */
 
 struct upload {
-    struct http_req *req;
-    struct file_writer *writer;
+    struct http_follower out;
+    struct file_writer *writer; /* NULL: it has ended */
     char *path;
 };
 
-static void free_upload(struct upload *u) {
+static void free_upload(void *ctx) {
+    struct upload *u = ctx;
+    if (u->writer)
+        file_writer_cancel(u->writer);
     free(u->path);
     free(u);
 }
 
 static void api_files_on_upload_done(void *ctx, uint64_t written, const struct err *err) {
     struct upload *u = ctx;
-    http_req_on_gone(u->req, NULL, NULL);
-    http_req_on_body(u->req, NULL, NULL, NULL);
+    u->writer = NULL;
+    http_req_on_body(u->out.req, NULL, NULL, NULL);
     if (err) {
-        http_respond_err(u->req, err);
-        free_upload(u);
+        http_follower_fail(&u->out, err);
         return;
     }
     struct buf b;
@@ -134,34 +131,26 @@ static void api_files_on_upload_done(void *ctx, uint64_t written, const struct e
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
     write_name(&w, "path", u->path);
-    json_writer_key(&w, "size");
-    json_writer_int(&w, (int64_t)written);
+    json_put_int(&w, "size", (int64_t)written);
     json_writer_object_end(&w);
-    http_respond_buf(u->req, 200, "application/json", &b);
+    http_respond_buf(u->out.req, 200, "application/json", &b);
     free_upload(u);
 }
 
 static void api_files_on_upload_room(void *ctx) {
     struct upload *u = ctx;
-    http_req_body_resume(u->req);
+    http_req_body_resume(u->out.req);
 }
 
 static void api_files_on_upload_data(void *ctx, const char *data, size_t len) {
     struct upload *u = ctx;
     if (!file_writer_add(u->writer, data, len))
-        http_req_body_pause(u->req);
+        http_req_body_pause(u->out.req);
 }
 
 static void api_files_on_upload_end(void *ctx) {
     struct upload *u = ctx;
     file_writer_finish(u->writer);
-}
-
-static void api_files_on_upload_gone(void *ctx) {
-    struct upload *u = ctx;
-    file_writer_cancel(u->writer);
-    http_respond_empty(u->req, 499);
-    free_upload(u);
 }
 
 static int read_mode(struct http_req *req, uint32_t *ret, struct err *err) {
@@ -177,6 +166,7 @@ static int read_mode(struct http_req *req, uint32_t *ret, struct err *err) {
 }
 
 static void api_files_put(struct http_req *req, void *ctx) {
+    static const struct http_follower_type type = {.free = free_upload};
     static const struct file_writer_callbacks callbacks = {api_files_on_upload_room,
                                                            api_files_on_upload_done};
     struct err err;
@@ -193,10 +183,9 @@ static void api_files_put(struct http_req *req, void *ctx) {
     target.flags = (api_flag(req, "append") ? SANDBOX_WRITE_APPEND : 0U) |
                    (api_flag(req, "parents") ? SANDBOX_WRITE_PARENTS : 0U);
     struct upload *u = xcalloc(1, sizeof(*u));
-    u->req = req;
     u->writer = file_write(s, &target, &callbacks, u);
     u->path = steal_ptr(&path);
-    http_req_on_gone(req, api_files_on_upload_gone, u);
+    http_follower_init(&u->out, req, &type, u);
     http_req_on_body(req, api_files_on_upload_data, api_files_on_upload_end, u);
 }
 
@@ -217,8 +206,14 @@ static void api_files_delete(struct http_req *req, void *ctx) {
 }
 
 static void api_files_on_stat(struct ask *a, struct sandbox_reply *reply) {
-    _cleanup_(json) json_t *o = show_stat(&reply->stat);
-    http_respond_json(a->req, 200, o);
+    struct buf b;
+    struct json_writer w;
+    buf_init(&b, STAT_BYTES);
+    json_writer_init(&w, &b);
+    json_writer_object_begin(&w);
+    write_stat(&w, &reply->stat);
+    json_writer_object_end(&w);
+    http_respond_buf(a->req, 200, "application/json", &b);
 }
 
 static void stat_(struct http_req *req, void *ctx) {
@@ -236,27 +231,16 @@ static void api_files_on_list(struct ask *a, struct sandbox_reply *reply) {
     struct json_writer w;
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "entries");
-    json_writer_array_begin(&w);
+    json_put_array_begin(&w, "entries");
     for (size_t i = 0; i < reply->nentries; i++) {
         const struct sandbox_entry *e = &reply->entries[i];
-        char mode[8];
-        (void)snprintf(mode, sizeof(mode), "%04o", (unsigned)(e->stat.mode & 07777));
         json_writer_object_begin(&w);
         write_name(&w, "name", e->name);
-        json_writer_key(&w, "kind");
-        json_writer_str(&w, kinds[e->stat.kind]);
-        json_writer_key(&w, "mode");
-        json_writer_str(&w, mode);
-        json_writer_key(&w, "size");
-        json_writer_int(&w, (int64_t)e->stat.size);
-        json_writer_key(&w, "mtime");
-        json_writer_int(&w, e->stat.mtime_ms);
+        write_stat(&w, &e->stat);
         json_writer_object_end(&w);
     }
     json_writer_array_end(&w);
-    json_writer_key(&w, "more");
-    json_writer_bool(&w, reply->more);
+    json_put_bool(&w, "more", reply->more);
     json_writer_object_end(&w);
     http_respond_buf(a->req, 200, "application/json", &b);
 }
@@ -276,53 +260,68 @@ static void api_files_list(struct http_req *req, void *ctx) {
     ask_wait(a, sandbox_box_list(s->box, path, skip, ask_replied, a));
 }
 
-/* KEY or KEY_base64; the caller frees. */
-static int api_files_get_path(const json_t *body, const char *key, char **ret, struct err *err) {
-    _cleanup_(free) char *bytes_key = xasprintf("%s_base64", key);
-    const char *text = NULL;
-    const char *encoded = NULL;
-    int rc = json_get_str(body, key, &text, err);
-    if (rc == 0)
-        rc = json_get_str(body, bytes_key, &encoded, err);
-    if (rc < 0)
-        return rc;
-    _cleanup_(free) char *path = text ? xstrdup(text) : encoded ? api_decode_path(encoded) : NULL;
+/* A path in a body: its text, or its bytes as base64. */
+struct path_body {
+    const char *text, *base64;
+};
+#define PATH_FIELDS(key, type, member)                                                             \
+    JSON_TEXT(key, type, member.text), JSON_TEXT(key "_base64", type, member.base64)
+
+/* The caller frees. */
+static int api_files_read_path(const struct path_body *b, const char *key, char **ret,
+                               struct err *err) {
+    _cleanup_(free) char *path = b->text     ? xstrdup(b->text)
+                                 : b->base64 ? api_decode_path(b->base64)
+                                             : NULL;
     if (!path || !*path || strlen(path) >= SANDBOX_PATH_MAX)
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" (or \"%s\") is needed, with 1 to %d bytes",
-                       key, bytes_key, SANDBOX_PATH_MAX - 1);
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"%s\" (or \"%s_base64\") is needed, with 1 to %d bytes", key, key,
+                       SANDBOX_PATH_MAX - 1);
     *ret = steal_ptr(&path);
     return 0;
 }
 
+struct mkdir_body {
+    struct path_body path;
+    bool parents;
+    int64_t mode;
+};
+
 static void api_files_mkdir_(struct http_req *req, void *ctx) {
-    static const char *const keys[] = {"path", "path_base64", "parents", "mode", NULL};
+    static const struct json_field table[] = {
+        PATH_FIELDS("path", struct mkdir_body, path),
+        JSON_BOOL("parents", struct mkdir_body, parents),
+        JSON_INT("mode", struct mkdir_body, mode, 0, 0777),
+    };
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     if (!s)
         return;
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(free) char *path = NULL;
-    bool parents = false;
-    int64_t mode = 0755;
+    struct mkdir_body b = {.mode = 0755};
     int rc = api_body(req, &body, &err);
     if (rc == 0)
-        rc = json_check_keys(body, "the request", keys, &err);
+        rc = json_table_read(table, ARRAY_LEN(table), body, "the request", &b, &err);
     if (rc == 0)
-        rc = api_files_get_path(body, "path", &path, &err);
-    if (rc == 0)
-        rc = json_get_bool(body, "parents", &parents, &err);
-    if (rc == 0)
-        rc = json_get_int(body, "mode", 0, 0777, &mode, &err);
+        rc = api_files_read_path(&b.path, "path", &path, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
     struct ask *a = ask_new(ctx, req, api_files_on_done);
-    ask_wait(a, sandbox_box_mkdir(s->box, path, (uint32_t)mode, parents, ask_replied, a));
+    ask_wait(a, sandbox_box_mkdir(s->box, path, (uint32_t)b.mode, b.parents, ask_replied, a));
 }
 
+struct move_body {
+    struct path_body from, to;
+};
+
 static void api_files_move(struct http_req *req, void *ctx) {
-    static const char *const keys[] = {"from", "from_base64", "to", "to_base64", NULL};
+    static const struct json_field table[] = {
+        PATH_FIELDS("from", struct move_body, from),
+        PATH_FIELDS("to", struct move_body, to),
+    };
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
     if (!s)
@@ -330,131 +329,20 @@ static void api_files_move(struct http_req *req, void *ctx) {
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(free) char *from = NULL;
     _cleanup_(free) char *to = NULL;
+    struct move_body b = {0};
     int rc = api_body(req, &body, &err);
     if (rc == 0)
-        rc = json_check_keys(body, "the request", keys, &err);
+        rc = json_table_read(table, ARRAY_LEN(table), body, "the request", &b, &err);
     if (rc == 0)
-        rc = api_files_get_path(body, "from", &from, &err);
+        rc = api_files_read_path(&b.from, "from", &from, &err);
     if (rc == 0)
-        rc = api_files_get_path(body, "to", &to, &err);
+        rc = api_files_read_path(&b.to, "to", &to, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
     }
     struct ask *a = ask_new(ctx, req, api_files_on_done);
     ask_wait(a, sandbox_box_move(s->box, from, to, ask_replied, a));
-}
-
-/* --- archives --- */
-
-struct tar {
-    struct http_req *req;
-    struct archive *archive;
-    void (*respond)(struct http_req *req); /* when it is unpacked */
-    bool begun;                            /* the head of the answer is out */
-};
-
-static bool api_files_on_tar_data(void *ctx, const char *data, size_t len) {
-    struct tar *t = ctx;
-    if (!t->begun) {
-        t->begun = true;
-        http_res_header(t->req, "Cache-Control", "no-store");
-        http_stream_begin(t->req, 200, "application/x-tar");
-    }
-    return http_stream_write(t->req, data, len);
-}
-
-static void api_files_on_tar_drain(void *ctx) {
-    struct tar *t = ctx;
-    archive_resume(t->archive);
-}
-
-static void api_files_on_tar_room(void *ctx) {
-    struct tar *t = ctx;
-    http_req_body_resume(t->req);
-}
-
-static void api_files_on_tar_end(void *ctx, const struct err *err) {
-    struct tar *t = ctx;
-    struct http_req *req = t->req;
-    http_req_on_gone(req, NULL, NULL);
-    http_stream_on_drain(req, NULL, NULL);
-    http_req_on_body(req, NULL, NULL, NULL);
-    if (t->begun && err)
-        http_stream_break(req); /* the client must see that it is not whole */
-    else if (t->begun)
-        http_stream_end(req);
-    else if (err)
-        http_respond_err(req, err);
-    else
-        t->respond(req);
-    free(t);
-}
-
-static void api_files_on_tar_gone(void *ctx) {
-    struct tar *t = ctx;
-    archive_cancel(t->archive);
-    if (t->begun)
-        http_stream_end(t->req);
-    else
-        http_respond_empty(t->req, 499);
-    free(t);
-}
-
-static void respond_unpacked(struct http_req *req) {
-    http_respond_empty(req, 204);
-}
-
-static void tar_get(struct http_req *req, void *ctx) {
-    static const struct archive_callbacks callbacks = {.on_data = api_files_on_tar_data,
-                                                       .on_end = api_files_on_tar_end};
-    struct err err;
-    struct sandbox *s = api_sandbox(req, ctx, false);
-    _cleanup_(free) char *path = s ? api_path(req) : NULL;
-    if (!path)
-        return;
-    struct tar *t = xcalloc(1, sizeof(*t));
-    struct archive_pack what = {.path = path, .skip_unreadable = api_flag(req, "skip_unreadable")};
-    t->req = req;
-    t->respond = respond_unpacked;
-    t->archive = archive_pack(s, &what, &callbacks, t, &err);
-    if (!t->archive) {
-        free(t);
-        http_respond_err(req, &err);
-        return;
-    }
-    http_req_on_gone(req, api_files_on_tar_gone, t);
-    http_stream_on_drain(req, api_files_on_tar_drain, t);
-}
-
-static void api_files_on_tar_body(void *ctx, const char *data, size_t len) {
-    struct tar *t = ctx;
-    if (!archive_add(t->archive, data, len))
-        http_req_body_pause(t->req);
-}
-
-static void api_files_on_tar_body_end(void *ctx) {
-    struct tar *t = ctx;
-    archive_finish(t->archive);
-}
-
-void api_take_archive(struct http_req *req, struct sandbox *s, const char *path,
-                      void (*respond)(struct http_req *req)) {
-    static const struct archive_callbacks callbacks = {.on_room = api_files_on_tar_room,
-                                                       .on_end = api_files_on_tar_end};
-    struct tar *t = xcalloc(1, sizeof(*t));
-    t->req = req;
-    t->respond = respond;
-    t->archive = archive_unpack(s, path, &callbacks, t);
-    http_req_on_gone(req, api_files_on_tar_gone, t);
-    http_req_on_body(req, api_files_on_tar_body, api_files_on_tar_body_end, t);
-}
-
-static void tar_put(struct http_req *req, void *ctx) {
-    struct sandbox *s = api_sandbox(req, ctx, false);
-    _cleanup_(free) char *path = s ? api_path(req) : NULL;
-    if (path)
-        api_take_archive(req, s, path, respond_unpacked);
 }
 
 void api_files_routes(struct front *f) {
@@ -468,9 +356,6 @@ void api_files_routes(struct front *f) {
         {"GET", FILES "/list", api_files_list, f, FRONT_ROUTE_READ, 0},
         {"POST", FILES "/mkdir", api_files_mkdir_, f, 0, 0},
         {"POST", FILES "/move", api_files_move, f, 0, 0},
-        {"GET", "/v1/sandboxes/{id}/tar", tar_get, f, FRONT_ROUTE_READ, 0},
-        {"PUT", "/v1/sandboxes/{id}/tar", tar_put, f, HTTP_ROUTE_STREAM, upload},
     };
-    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
-        http_server_route(f->http, &routes[i]);
+    http_server_routes(f->http, routes, ARRAY_LEN(routes));
 }

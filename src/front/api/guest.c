@@ -156,18 +156,14 @@ static void api_guest_on_gone(void *ctx) {
 static void api_guest_write_request(struct json_writer *w, const struct http_req *req,
                                     bool stream) {
     json_writer_object_begin(w);
-    json_writer_key(w, "http");
-    json_writer_object_begin(w);
-    json_writer_key(w, "method");
+    json_put_object_begin(w, "http");
     struct http_text m = http_req_method_text(req);
-    json_writer_text(w, m.data, m.len);
-    json_writer_key(w, "url");
+    json_put_text(w, "method", m.data, m.len);
     _cleanup_(free) char *url =
         xasprintf("http://%s%s%s%s", http_req_authority(req), http_req_path(req),
                   *http_req_query(req) ? "?" : "", http_req_query(req));
-    json_writer_str(w, url);
-    json_writer_key(w, "headers");
-    json_writer_array_begin(w);
+    json_put_str(w, "url", url);
+    json_put_array_begin(w, "headers");
     const char *name;
     const char *value;
     for (size_t i = 0; http_req_header_at(req, i, &name, &value); i++) {
@@ -182,10 +178,8 @@ static void api_guest_write_request(struct json_writer *w, const struct http_req
         json_writer_array_end(w);
     }
     json_writer_array_end(w);
-    if (stream) {
-        json_writer_key(w, "stream");
-        json_writer_bool(w, true);
-    }
+    if (stream)
+        json_put_bool(w, "stream", true);
     json_writer_object_end(w);
     json_writer_object_end(w);
 }

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/http/follower.h"
 #include "front/run/ask.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
@@ -13,18 +14,12 @@
 
 /* A run that a request waits for. */
 struct run_wait {
+    struct http_follower out;
     struct front *front;
-    struct http_req *req;
     struct run *run;
     json_t *tails;
     char owner[ID_SIZE];
-    bool stream;
 };
-
-static const char *api_run_owner_of(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who ? who->key_id : "";
-}
 
 static void send_tails(struct run_wait *w, const char *run_id, const char *record, size_t len) {
     size_t i;
@@ -44,8 +39,8 @@ static void send_tails(struct run_wait *w, const char *run_id, const char *recor
 static void api_run_on_log(void *ctx, const char *level, const char *json, size_t len) {
     (void)level;
     struct run_wait *w = ctx;
-    if (w->stream && w->req)
-        (void)http_sse_send(w->req, "log", NULL, json, len);
+    if (w->out.req && w->out.streams)
+        (void)http_follower_send(&w->out, "log", NULL, json, len);
 }
 
 static void free_wait(struct run_wait *w) {
@@ -55,12 +50,12 @@ static void free_wait(struct run_wait *w) {
 
 static void api_run_on_done(void *ctx, const struct run *run, const char *record, size_t len) {
     struct run_wait *w = ctx;
-    struct http_req *req = w->req;
+    struct http_req *req = w->out.req;
     const struct err *failure = run_failure(run);
     send_tails(w, run_id(run), record, len);
-    if (req && w->stream) {
-        (void)http_sse_send(req, "result", NULL, record, len);
-        http_stream_end(req);
+    if (req && w->out.streams) {
+        (void)http_follower_send(&w->out, "result", NULL, record, len);
+        http_follower_end(&w->out);
     } else if (req && failure && failure->code == ERR_RATE) {
         http_respond_err(req, failure); /* there was no room: it was not tried */
     } else if (req) {
@@ -72,16 +67,11 @@ static void api_run_on_done(void *ctx, const struct run *run, const char *record
 /* The client left: its run is of no use to anybody. */
 static void api_run_on_gone(void *ctx) {
     struct run_wait *w = ctx;
-    struct http_req *req = w->req;
-    w->req = NULL;
-    if (w->stream)
-        http_stream_end(req);
-    else
-        http_respond_empty(req, 499);
     run_cancel(w->run);
 }
 
 static void start_run(struct front *f, struct http_req *req, struct run_asked *asked) {
+    static const struct http_follower_type type = {.gone = api_run_on_gone};
     struct err err;
     json_t *tails = json_object_get(asked->body, "tails");
     if (tails_check(f->tails, tails, &err) < 0) {
@@ -90,10 +80,8 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
     }
     struct run_wait *w = xcalloc(1, sizeof(*w));
     w->front = f;
-    w->req = req;
     w->tails = json_incref(tails);
-    w->stream = http_req_accepts(req, "text/event-stream");
-    (void)snprintf(w->owner, sizeof(w->owner), "%s", api_run_owner_of(req));
+    (void)snprintf(w->owner, sizeof(w->owner), "%s", front_owner(req));
     w->run = run_ask_start(
         &(struct run_ask){.runner = f->runner,
                           .jobs = f->jobs,
@@ -109,11 +97,11 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
         free_wait(w);
         return;
     }
-    if (w->stream) {
+    http_follower_init(&w->out, req, &type, w);
+    if (http_req_accepts(req, "text/event-stream")) {
         http_hold(req); /* it names the run */
-        http_sse_begin(req);
+        http_follower_begin(&w->out, NULL);
     }
-    http_req_on_gone(req, api_run_on_gone, w);
 }
 
 static void run_request(struct http_req *req, void *ctx) {
@@ -149,8 +137,7 @@ static void worker_put(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = tails_check(f->tails, asked->tails, &err);
     if (rc == 0)
-        rc = workers_make(f->workers, api_run_owner_of(req), http_req_param(req, "id"), asked, &k,
-                          &err);
+        rc = workers_make(f->workers, front_owner(req), http_req_param(req, "id"), asked, &k, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
@@ -186,7 +173,7 @@ static void worker_get(struct http_req *req, void *ctx) {
     api_ask(ctx, req,
             &(struct ledger_ask){
                 .op = LEDGER_WORKER_GET,
-                .worker_get = {.owner = api_run_owner_of(req), .id = http_req_param(req, "id")}},
+                .worker_get = {.owner = front_owner(req), .id = http_req_param(req, "id")}},
             respond_get);
 }
 
@@ -194,7 +181,7 @@ static void worker_list(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     json_t *list = NULL;
-    if (workers_list(f->workers, api_run_owner_of(req), &list, &err) < 0) {
+    if (workers_list(f->workers, front_owner(req), &list, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
@@ -212,7 +199,7 @@ static void worker_delete(struct http_req *req, void *ctx) {
     api_ask(ctx, req,
             &(struct ledger_ask){
                 .op = LEDGER_WORKER_DELETE,
-                .worker_delete = {.owner = api_run_owner_of(req), .id = http_req_param(req, "id")}},
+                .worker_delete = {.owner = front_owner(req), .id = http_req_param(req, "id")}},
             respond_deleted);
 }
 
@@ -255,29 +242,12 @@ void api_run_routes(struct front *f) {
     f->worker_reader = f->run_reader;
     f->worker_reader.read = api_run_read_worker;
     f->worker_reader.free = api_run_free_worker;
-    http_server_route(f->http, &(struct http_route){.methods = "POST",
-                                                    .pattern = "/v1/run",
-                                                    .handler = run_request,
-                                                    .ctx = f,
-                                                    .flags = HTTP_ROUTE_DIRECT,
-                                                    .reader = &f->run_reader});
-    http_server_route(f->http, &(struct http_route){.methods = "GET",
-                                                    .pattern = "/v1/workers",
-                                                    .handler = worker_list,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ});
-    http_server_route(f->http, &(struct http_route){.methods = "GET",
-                                                    .pattern = "/v1/workers/{id}",
-                                                    .handler = worker_get,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ});
-    http_server_route(f->http, &(struct http_route){.methods = "PUT",
-                                                    .pattern = "/v1/workers/{id}",
-                                                    .handler = worker_put,
-                                                    .ctx = f,
-                                                    .reader = &f->worker_reader});
-    http_server_route(f->http, &(struct http_route){.methods = "DELETE",
-                                                    .pattern = "/v1/workers/{id}",
-                                                    .handler = worker_delete,
-                                                    .ctx = f});
+    const struct http_route routes[] = {
+        {"POST", "/v1/run", run_request, f, HTTP_ROUTE_DIRECT, 0, &f->run_reader},
+        {"GET", "/v1/workers", worker_list, f, FRONT_ROUTE_READ, 0},
+        {"GET", "/v1/workers/{id}", worker_get, f, FRONT_ROUTE_READ, 0},
+        {"PUT", "/v1/workers/{id}", worker_put, f, 0, 0, &f->worker_reader},
+        {"DELETE", "/v1/workers/{id}", worker_delete, f, 0, 0},
+    };
+    http_server_routes(f->http, routes, ARRAY_LEN(routes));
 }

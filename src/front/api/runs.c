@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "front/api/api.h"
+#include "front/http/follower.h"
 #include "front/job/answer.h"
 #include "front/job/job.h"
 #include "front/server/guard.h"
@@ -163,8 +164,7 @@ static void api_runs_list(struct http_req *req, void *ctx) {
     buf_init(&b, ANSWER_MAX_BYTES);
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "runs");
-    json_writer_array_begin(&w);
+    json_put_array_begin(&w, "runs");
     int rc = read_filter(req, &filter, &err);
     if (rc >= 0)
         rc = store_run_list(f->store, &filter.query, api_runs_on_run, &w, next, &err);
@@ -175,8 +175,7 @@ static void api_runs_list(struct http_req *req, void *ctx) {
         return;
     }
     json_writer_array_end(&w);
-    json_writer_key(&w, "next_cursor");
-    json_writer_str(&w, *next ? next : NULL);
+    json_put_str(&w, "next_cursor", *next ? next : NULL);
     json_writer_object_end(&w);
     http_respond_buf(req, 200, "application/json", &b);
 }
@@ -201,18 +200,12 @@ static void api_runs_get(struct http_req *req, void *ctx) {
 /* --- following one --- */
 
 struct run_follower {
+    struct http_follower out;
     struct front *front;
-    struct http_req *req;
     struct job_follow *follow;
-    bool full; /* the client has not read what it was sent */
     struct api_following how;
     char prefix[UUID_SIZE + 1];
 };
-
-static void api_runs_stop_following(struct run_follower *w) {
-    job_unfollow(w->follow);
-    free(w);
-}
 
 static bool api_runs_send_event(void *ctx, const struct job_event *e) {
     struct run_follower *w = ctx;
@@ -220,8 +213,7 @@ static bool api_runs_send_event(void *ctx, const struct job_event *e) {
         return true;
     char seq[UUID_SIZE + 24];
     (void)snprintf(seq, sizeof(seq), "%s%lld", w->prefix, (long long)e->seq);
-    w->full = !http_sse_send(w->req, e->type, seq, e->json, e->len);
-    return !w->full;
+    return http_follower_send(&w->out, e->type, seq, e->json, e->len);
 }
 
 static void api_runs_write_end(struct front *f, struct http_req *req, const char *id,
@@ -238,44 +230,37 @@ static void api_runs_write_end(struct front *f, struct http_req *req, const char
     store_run_finish(&r);
 }
 
-/* The last event: what became of it. */
-static void api_runs_send_end(struct run_follower *w) {
+static enum http_next api_runs_next(void *ctx) {
+    struct run_follower *w = ctx;
+    return job_read(w->follow, api_runs_send_event, w) ? HTTP_NEXT_WAIT : HTTP_NEXT_END;
+}
+
+/* The last event, or the answer: what became of it. */
+static void api_runs_end(void *ctx) {
+    struct run_follower *w = ctx;
+    if (!w->how.stream) {
+        w->how.respond(w->front, w->out.req, job_followed(w->follow));
+        return;
+    }
     _cleanup_(buf) struct buf b;
     buf_init(&b, ANSWER_MAX_BYTES);
-    w->how.write_end(w->front, w->req, job_followed(w->follow), &b);
+    w->how.write_end(w->front, w->out.req, job_followed(w->follow), &b);
     if (b.len > 0)
-        (void)http_sse_send(w->req, "end", NULL, b.data, b.len);
+        (void)http_follower_send(&w->out, "end", NULL, b.data, b.len);
 }
 
-static void api_runs_on_more(void *ctx) {
-    struct run_follower *w = ctx;
-    if (w->full || job_read(w->follow, api_runs_send_event, w))
-        return;
-    if (w->how.stream) {
-        api_runs_send_end(w);
-        http_stream_end(w->req);
-    } else {
-        w->how.respond(w->front, w->req, job_followed(w->follow));
-    }
-    api_runs_stop_following(w);
-}
-
-static void api_runs_on_drain(void *ctx) {
-    struct run_follower *w = ctx;
-    w->full = false;
-    api_runs_on_more(w);
-}
-
-static void api_runs_on_follower_gone(void *ctx) {
+static void api_runs_on_gone(void *ctx) {
     struct run_follower *w = ctx;
     struct err ignored;
     if (!w->how.stream && w->how.cancels)
-        (void)job_cancel(w->front->jobs, job_followed(w->follow), front_scope(w->req), &ignored);
-    if (w->how.stream)
-        http_stream_end(w->req);
-    else
-        http_respond_empty(w->req, 499);
-    api_runs_stop_following(w);
+        (void)job_cancel(w->front->jobs, job_followed(w->follow), front_scope(w->out.req),
+                         &ignored);
+}
+
+static void api_runs_stop_following(void *ctx) {
+    struct run_follower *w = ctx;
+    job_unfollow(w->follow);
+    free(w);
 }
 
 static int api_runs_read_number(const char *text, int64_t *ret, struct err *err) {
@@ -310,26 +295,28 @@ void api_follow(struct front *f, struct http_req *req, const char *id, int64_t a
 }
 
 void api_follow_as(struct front *f, struct http_req *req, const struct api_following *how) {
+    static const struct http_follower_type type = {.next = api_runs_next,
+                                                   .end = api_runs_end,
+                                                   .gone = api_runs_on_gone,
+                                                   .free = api_runs_stop_following};
     struct err err;
     struct run_follower *w = xcalloc(1, sizeof(*w));
-    *w = (struct run_follower){.front = f, .req = req, .how = *how};
+    *w = (struct run_follower){.front = f, .how = *how};
     if (how->prefix)
         (void)snprintf(w->prefix, sizeof(w->prefix), "%.36s.", how->prefix);
     if (!how->respond)
         w->how.respond = respond_run;
     if (!how->write_end)
         w->how.write_end = api_runs_write_end;
-    if (job_follow(f->jobs, how->id, front_scope(req), how->after, api_runs_on_more, w, &w->follow,
-                   &err) < 0) {
+    if (job_follow(f->jobs, how->id, front_scope(req), how->after, http_follower_more, &w->out,
+                   &w->follow, &err) < 0) {
         free(w);
         http_respond_err(req, &err);
         return;
     }
-    http_req_on_gone(req, api_runs_on_follower_gone, w);
-    if (!how->stream)
-        return;
-    http_sse_begin(req);
-    http_stream_on_drain(req, api_runs_on_drain, w);
+    http_follower_init(&w->out, req, &type, w);
+    if (how->stream)
+        http_follower_begin(&w->out, NULL);
 }
 
 static void api_runs_cancel(struct http_req *req, void *ctx) {
@@ -343,24 +330,11 @@ static void api_runs_cancel(struct http_req *req, void *ctx) {
 }
 
 void api_runs_routes(struct front *f) {
-    http_server_route(f->http, &(struct http_route){.methods = "GET",
-                                                    .pattern = "/v1/runs",
-                                                    .handler = api_runs_list,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ});
-    http_server_route(f->http, &(struct http_route){.methods = "GET",
-                                                    .pattern = "/v1/runs/{id}",
-                                                    .handler = api_runs_get,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ});
-    http_server_route(f->http, &(struct http_route){.methods = "GET",
-                                                    .pattern = "/v1/runs/{id}/events",
-                                                    .handler = api_runs_follow,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_READ | HTTP_ROUTE_WATCH});
-    http_server_route(f->http, &(struct http_route){.methods = "POST",
-                                                    .pattern = "/v1/runs/{id}/cancel",
-                                                    .handler = api_runs_cancel,
-                                                    .ctx = f,
-                                                    .flags = FRONT_ROUTE_LATE});
+    const struct http_route routes[] = {
+        {"GET", "/v1/runs", api_runs_list, f, FRONT_ROUTE_READ, 0},
+        {"GET", "/v1/runs/{id}", api_runs_get, f, FRONT_ROUTE_READ, 0},
+        {"GET", "/v1/runs/{id}/events", api_runs_follow, f, FRONT_ROUTE_READ | HTTP_ROUTE_WATCH, 0},
+        {"POST", "/v1/runs/{id}/cancel", api_runs_cancel, f, FRONT_ROUTE_LATE, 0},
+    };
+    http_server_routes(f->http, routes, ARRAY_LEN(routes));
 }

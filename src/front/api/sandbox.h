@@ -47,6 +47,13 @@ void api_fail(struct http_req *req, const struct err *err);
 struct sandbox *api_sandbox(struct http_req *req, struct front *f, bool paused);
 /* The command that the path names (a reference), or NULL: then the request is answered. */
 struct exec *api_exec(struct http_req *req, struct front *f);
+/* The same, of a command that runs in a sandbox that can answer. */
+struct exec *api_running_exec(struct http_req *req, struct front *f);
+enum { API_EXEC_BYTES = 4 << 20 }; /* of a command with the longest words, each byte escaped */
+/* Answers with what a command writes from these offsets on: as events, or all of it when it has
+ * ended. Takes the reference. */
+void api_output(struct front *f, struct http_req *req, struct exec *e, const uint64_t offsets[3],
+                bool events);
 /* The body as an object; an empty one is {}. No text in it holds a NUL, but of "files" and "stdin".
  */
 int api_body(struct http_req *req, json_t **ret, struct err *err);

@@ -93,6 +93,5 @@ void api_snapshots_routes(struct front *f) {
         {"GET", "/v1/snapshots/{id}", api_snapshots_get, f, FRONT_ROUTE_READ, 0},
         {"DELETE", "/v1/snapshots/{id}", api_snapshots_delete, f, 0, 0},
     };
-    for (size_t i = 0; i < ARRAY_LEN(routes); i++)
-        http_server_route(f->http, &routes[i]);
+    http_server_routes(f->http, routes, ARRAY_LEN(routes));
 }

@@ -69,6 +69,11 @@ void http_server_route(struct http_server *s, const struct http_route *route) {
     s->routes[s->nroutes++] = *route;
 }
 
+void http_server_routes(struct http_server *s, const struct http_route *routes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        http_server_route(s, &routes[i]);
+}
+
 static void http_server_on_connection(uv_stream_t *stream, int status) {
     struct listener *l = stream->data;
     struct http_server *s = l->server;

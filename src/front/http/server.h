@@ -99,6 +99,7 @@ struct http_limits http_limits_default(void);
 struct http_server *http_server_create(const struct http_server_options *options);
 /* The route's strings are borrowed for the server's life. */
 void http_server_route(struct http_server *s, const struct http_route *route);
+void http_server_routes(struct http_server *s, const struct http_route *routes, size_t n);
 /* Listens on a descriptor that is bound already. */
 int http_server_listen(struct http_server *s, int fd, struct err *err);
 

@@ -403,7 +403,7 @@ static void front_on_page(struct http_req *req, void *ctx) {
     asset_respond(req, CONTAINER_OF(ctx, struct front_server, front)->web_fd);
 }
 
-static const char *front_owner_of(const struct http_req *req) {
+const char *front_owner(const struct http_req *req) {
     const struct identity *who = front_identity(req);
     return who ? who->key_id : "";
 }
@@ -451,7 +451,7 @@ static int open_http(struct front_server *s, struct err *err) {
         .guest_handler = s->opt->endpoints->guest,
         .fallback = front_on_page,
         .intake = f->intake,
-        .owner = front_owner_of,
+        .owner = front_owner,
         .is_valid = owner_is_valid,
         .commits = {front_on_submitted, front_on_has_written, f->store},
         .ctx = f,

@@ -96,6 +96,8 @@ enum {
 /* Who sent the request; set by the guard on every route that is not public, and on public ones when
  * a valid key came with it. NULL otherwise. */
 const struct identity *front_identity(const struct http_req *req);
+/* The id of its key; "" for the operator, and for nobody. */
+const char *front_owner(const struct http_req *req);
 /* Nobody is let in without one, not even from this machine. */
 bool front_requires_key(const struct front *f);
 /* Which records that identity may see. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/json_table.h"
 #include "base/mem.h"
+#include "front/http/follower.h"
 #include "front/vercel/internal.h"
 
 #include <signal.h>
@@ -41,44 +42,46 @@ enum follow { FOLLOW_RUN, FOLLOW_LOGS, FOLLOW_WAIT };
 struct logs {
     struct logs *next;
     struct vercel *v;
+    struct http_follower out;
     struct exec_follower follower;
     struct exec *exec;
-    struct http_req *req;
     struct exec_cursor cursor;
     enum follow what;
+    bool begun;  /* what comes before the output was sent */
     bool output; /* what it writes is wanted */
-    bool full;   /* wait for on_drain */
     int64_t sent_ms;
 };
 
-static bool send_line(struct logs *l, const json_t *j) {
-    _cleanup_(buf) struct buf b;
+/* Takes the line, which lacks its end. */
+static void vercel_commands_send_buf(struct logs *l, struct buf *line) {
+    (void)buf_add_char(line, '\n');
+    l->sent_ms = clock_mono_ms();
+    (void)http_follower_write(&l->out, line->data, line->len);
+    buf_finish(line);
+}
+
+static void send_line(struct logs *l, const json_t *j) {
+    struct buf b;
     buf_init(&b, LINE_BYTES);
     (void)json_dump(j, &b);
-    (void)buf_add_char(&b, '\n');
-    l->sent_ms = clock_mono_ms();
-    return http_stream_write(l->req, b.data, b.len);
+    vercel_commands_send_buf(l, &b);
 }
 
-static bool send_command(struct logs *l) {
+static void send_command(struct logs *l) {
     _cleanup_(json) json_t *j = json_pack("{s:o}", "command", vercel_show_command(l->exec));
-    return send_line(l, j);
+    send_line(l, j);
 }
 
-static bool vercel_commands_send_chunk(struct logs *l, const struct exec_chunk *c) {
-    _cleanup_(buf) struct buf b;
+static void vercel_commands_send_chunk(struct logs *l, const struct exec_chunk *c) {
+    struct buf b;
     struct json_writer w;
     buf_init(&b, c->len * 6 + 256);
     json_writer_init(&w, &b);
     json_writer_object_begin(&w);
-    json_writer_key(&w, "stream");
-    json_writer_str(&w, c->stream == EXEC_STDOUT ? "stdout" : "stderr");
-    json_writer_key(&w, "data");
-    json_writer_text(&w, c->data, c->len);
+    json_put_str(&w, "stream", c->stream == EXEC_STDOUT ? "stdout" : "stderr");
+    json_put_text(&w, "data", c->data, c->len);
     json_writer_object_end(&w);
-    (void)buf_add_char(&b, '\n');
-    l->sent_ms = clock_mono_ms();
-    return http_stream_write(l->req, b.data, b.len);
+    vercel_commands_send_buf(l, &b);
 }
 
 /* What a command that never ran, or whose end nobody saw, has to say. */
@@ -90,16 +93,17 @@ static void send_trouble(struct logs *l) {
         _cleanup_(json) json_t *j =
             json_pack("{s:s,s:o}", "stream", "stderr", "data",
                       json_sprintf("%s\n", message ? message : "it could not be started"));
-        (void)send_line(l, j);
+        send_line(l, j);
     } else if (l->exec->state == EXEC_INTERRUPTED) {
         _cleanup_(json) json_t *j =
             json_pack("{s:s,s:{s:s,s:s}}", "stream", "error", "data", "code", "sandbox_stopped",
                       "message", "the sandbox ended before the command did");
-        (void)send_line(l, j);
+        send_line(l, j);
     }
 }
 
-static void free_logs(struct logs *l) {
+static void free_logs(void *ctx) {
+    struct logs *l = ctx;
     struct logs **at = &l->v->logs;
     while (*at != l)
         at = &(*at)->next;
@@ -111,64 +115,50 @@ static void free_logs(struct logs *l) {
     free(l);
 }
 
-static void vercel_commands_finish(struct logs *l) {
-    struct http_req *req = l->req;
-    http_req_on_gone(req, NULL, NULL);
-    http_stream_on_drain(req, NULL, NULL);
+static enum http_next vercel_commands_next(void *ctx) {
+    struct logs *l = ctx;
+    struct exec_chunk chunk;
+    if (!l->begun) {
+        l->begun = true;
+        if (l->what == FOLLOW_RUN)
+            send_command(l);
+    } else if (l->output && exec_next(l->exec, &l->cursor, &chunk)) {
+        vercel_commands_send_chunk(l, &chunk);
+    } else {
+        return exec_has_ended(l->exec) ? HTTP_NEXT_END : HTTP_NEXT_WAIT;
+    }
+    return HTTP_NEXT_MORE;
+}
+
+static void vercel_commands_end(void *ctx) {
+    struct logs *l = ctx;
     if (l->what != FOLLOW_WAIT && l->output)
         send_trouble(l);
     if (l->what != FOLLOW_LOGS)
-        (void)send_command(l);
-    http_stream_end(req);
-    free_logs(l);
-}
-
-static void vercel_commands_pump(void *ctx) {
-    struct logs *l = ctx;
-    struct exec_chunk chunk;
-    /* The answer to a HEAD never fills up: nothing is read for it. */
-    while (l->output && !l->full && http_stream_has_body(l->req) &&
-           exec_next(l->exec, &l->cursor, &chunk))
-        l->full = !vercel_commands_send_chunk(l, &chunk);
-    if (!l->full && exec_has_ended(l->exec))
-        vercel_commands_finish(l);
-}
-
-static void vercel_commands_on_drain(void *ctx) {
-    struct logs *l = ctx;
-    l->full = false;
-    vercel_commands_pump(l);
-}
-
-static void vercel_commands_on_gone(void *ctx) {
-    struct logs *l = ctx;
-    http_stream_end(l->req);
-    free_logs(l);
-}
-
-static void vercel_commands_on_timer(uv_timer_t *t) {
-    vercel_logs_tick(t->data);
+        send_command(l);
 }
 
 /* An empty line means nothing to the SDK, nor does a line before a JSON text. */
-void vercel_logs_tick(struct vercel *v) {
+static void vercel_commands_on_timer(uv_timer_t *timer) {
+    const struct vercel *v = timer->data;
     int64_t now = clock_mono_ms();
     for (struct logs *l = v->logs; l; l = l->next)
-        if (!l->full && now - l->sent_ms >= PULSE_MS) {
+        if (!l->out.full && now - l->sent_ms >= PULSE_MS) {
             l->sent_ms = now;
-            l->full = !http_stream_write(l->req, "\n", 1);
+            (void)http_follower_write(&l->out, "\n", 1);
         }
 }
 
 /* Takes the reference. The head goes out at once: a client waits 300 s for one. */
 static void vercel_commands_follow(struct vercel *v, struct http_req *req, struct exec *e,
                                    enum follow what, bool output) {
+    static const struct http_follower_type type = {
+        .next = vercel_commands_next, .end = vercel_commands_end, .free = free_logs};
     struct logs *l = xcalloc(1, sizeof(*l));
     *l = (struct logs){.next = v->logs,
                        .v = v,
-                       .follower = {.on_change = vercel_commands_pump, .ctx = l},
+                       .follower = {.on_change = http_follower_more, .ctx = &l->out},
                        .exec = e,
-                       .req = req,
                        .what = what,
                        .output = output,
                        .sent_ms = clock_mono_ms()};
@@ -176,13 +166,10 @@ static void vercel_commands_follow(struct vercel *v, struct http_req *req, struc
         (void)uv_timer_start(&v->timer, vercel_commands_on_timer, PULSE_MS / 4, PULSE_MS / 4);
     v->logs = l;
     exec_follow(e, &l->follower);
-    http_req_on_gone(req, vercel_commands_on_gone, l);
-    http_stream_on_drain(req, vercel_commands_on_drain, l);
+    http_follower_init(&l->out, req, &type, l);
     http_res_header(req, "Cache-Control", "no-store");
-    http_stream_begin(req, 200, what == FOLLOW_WAIT ? "application/json" : "application/x-ndjson");
-    if (what == FOLLOW_RUN)
-        l->full = !send_command(l);
-    vercel_commands_pump(l);
+    http_follower_begin(&l->out, what == FOLLOW_WAIT ? "application/json" : "application/x-ndjson");
+    http_follower_more(&l->out);
 }
 
 /* --- starting --- */

@@ -124,6 +124,5 @@ void vercel_session_routes(struct vercel *v);
 void vercel_command_routes(struct vercel *v);
 void vercel_file_routes(struct vercel *v);
 void vercel_snapshot_routes(struct vercel *v);
-void vercel_logs_tick(struct vercel *v);
 void vercel_route(struct vercel *v, const char *methods, const char *pattern, http_handler handler,
                   unsigned flags, size_t body_bytes);
