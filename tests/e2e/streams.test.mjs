@@ -228,3 +228,23 @@ test('a HEAD reads no output of a command', async (t) => {
   const head = await cost('HEAD', 4);
   assert.ok(head * 4 < get, `processor time of HEAD ${head}, of GET ${get}`);
 });
+
+test('a HEAD of a stream ends at once, and the next request of the connection is answered', async (t) => {
+  const own = await startCay();
+  t.after(() => own.stop());
+  const box = await make(own);
+  const exec = (await box.call('POST', '/exec', { command: 'sleep 300', background: true })).json.id;
+  const task = (await request(own, '/v1/tasks', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ type: 'run', input: { code: waits } }) })).json().id;
+  const run = await until(async () => (await request(own, `/v1/tasks/${task}`)).json().run, 'the run');
+  for (const path of [`${box.at}/execs/${exec}/output`, `${box.at}/execs/${exec}/stdout`, `/v1/runs/${run}/events`, `/v1/tasks/${task}/events`]) {
+    const socket = connect(own.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    let text = '';
+    socket.setEncoding('latin1').on('data', (data) => { text += data; });
+    const ask = (method, at) => `${method} ${at} HTTP/1.1\r\nHost: 127.0.0.1:${own.port}\r\n\r\n`;
+    socket.write(ask('HEAD', path) + ask('GET', '/health'));
+    await until(() => text.split('HTTP/1.1 200 ').length === 3 || socket.destroyed, `both answers after HEAD ${path}`);
+    assert.equal(text.split('HTTP/1.1 200 ').length, 3, text);
+  }
+  assert.equal((await request(own, `/v1/tasks/${task}/cancel`, { method: 'POST' })).status, 202);
+});

@@ -264,6 +264,7 @@ static void api_files_list(struct http_req *req, void *ctx) {
 struct path_body {
     const char *text, *base64;
 };
+// NOLINTNEXTLINE(bugprone-macro-parentheses): `type` is a type, `member` a member
 #define PATH_FIELDS(key, type, member)                                                             \
     JSON_TEXT(key, type, member.text), JSON_TEXT(key "_base64", type, member.base64)
 

@@ -139,7 +139,9 @@ static struct exec_answer *begin_answer(struct http_req *req, struct exec *e) {
     buf_init(&a->out, 16 << 20);
     json_writer_init(&a->json, &a->out);
     json_writer_object_begin(&a->json);
-    json_object_foreach(o, key, v) json_put_tree(&a->json, key, v);
+    json_object_foreach(o, key, v) {
+        json_put_tree(&a->json, key, v);
+    }
     read_stream(a, e, EXEC_STDOUT);
     read_stream(a, e, EXEC_STDERR);
     return a;

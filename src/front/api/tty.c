@@ -49,7 +49,7 @@ static void tty_post_size(struct http_req *req, void *ctx) {
     if (!e)
         return;
     _cleanup_(json) json_t *body = NULL;
-    struct tty_size size;
+    struct tty_size size = {0};
     int rc = api_body(req, &body, &err);
     if (rc == 0)
         rc = tty_read_size(body, "the request", &size, &err);
@@ -115,7 +115,7 @@ static void tty_on_message(void *ctx, struct http_ws *ws, const char *data, size
             http_ws_close(ws, 1008, "the terminal does not read its input");
         return;
     }
-    struct tty_size size;
+    struct tty_size size = {0};
     _cleanup_(json) json_t *j = NULL;
     const char *type = NULL;
     if (len <= RESIZE_MAX_BYTES && json_parse(data, len, "the message", &j, &err) == 0)

@@ -126,7 +126,7 @@ static void tasks_on_job_end(void *ctx, const struct store_run_end *end) {
     bool cancelled = end->status == JOB_CANCELLED;
     _cleanup_(buf) struct buf answer;
     buf_init(&answer, LEDGER_RESULT_BYTES);
-    struct desk_end e = {.state = cancelled                   ? TASK_CANCELLED
+    struct desk_end e = {.state = cancelled                 ? TASK_CANCELLED
                                   : end->status == JOB_DONE ? TASK_DONE
                                                             : TASK_FAILED,
                          .fault = end->fault && !cancelled,
