@@ -264,9 +264,6 @@ static void api_files_list(struct http_req *req, void *ctx) {
 struct path_body {
     const char *text, *base64;
 };
-// NOLINTNEXTLINE(bugprone-macro-parentheses): `type` is a type, `member` a member
-#define PATH_FIELDS(key, type, member)                                                             \
-    JSON_TEXT(key, type, member.text), JSON_TEXT(key "_base64", type, member.base64)
 
 /* The caller frees. */
 static int api_files_read_path(const struct path_body *b, const char *key, char **ret,
@@ -290,7 +287,8 @@ struct mkdir_body {
 
 static void api_files_mkdir_(struct http_req *req, void *ctx) {
     static const struct json_field table[] = {
-        PATH_FIELDS("path", struct mkdir_body, path),
+        JSON_TEXT("path", struct mkdir_body, path.text),
+        JSON_TEXT("path_base64", struct mkdir_body, path.base64),
         JSON_BOOL("parents", struct mkdir_body, parents),
         JSON_INT("mode", struct mkdir_body, mode, 0, 0777),
     };
@@ -320,8 +318,10 @@ struct move_body {
 
 static void api_files_move(struct http_req *req, void *ctx) {
     static const struct json_field table[] = {
-        PATH_FIELDS("from", struct move_body, from),
-        PATH_FIELDS("to", struct move_body, to),
+        JSON_TEXT("from", struct move_body, from.text),
+        JSON_TEXT("from_base64", struct move_body, from.base64),
+        JSON_TEXT("to", struct move_body, to.text),
+        JSON_TEXT("to_base64", struct move_body, to.base64),
     };
     struct err err;
     struct sandbox *s = api_sandbox(req, ctx, false);
