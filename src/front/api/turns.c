@@ -1,4 +1,5 @@
 #include "base/cleanup.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "front/agent/agent.h"
 #include "front/api/api.h"
@@ -197,31 +198,36 @@ static struct uimessages *api_turns_read_text(const char *text) {
     return uimessages_read(list);
 }
 
+struct chat_body {
+    const char *text, *model;
+    unsigned regenerate;
+    const json_t *one, *all;
+};
+
 /* The body of the AI SDK's transport ({"messages", "trigger"}), its last-message form
  * ({"message"}), or {"text"} for people with curl; each with the "model" that is to answer. */
 static int api_turns_read_tree(struct chat_read *r, struct err *err) {
-    const json_t *j = r->tree;
-    const char *text = NULL;
-    const char *trigger = NULL;
-    int rc = json_is_object(j) ? 0 : err_set(err, ERR_BAD_REQUEST, "the body must be an object");
-    if (rc == 0)
-        rc = json_get_str(j, "text", &text, err);
-    if (rc == 0)
-        rc = json_get_str(j, "trigger", &trigger, err);
-    if (rc == 0)
-        rc = json_get_str(j, "model", &r->model, err);
+    static const char *const triggers[] = {"submit-message", "regenerate-message"};
+    static const struct json_field table[] = {
+        JSON_TEXT("text", struct chat_body, text),
+        JSON_ENUM("trigger", struct chat_body, regenerate, triggers),
+        JSON_TEXT("model", struct chat_body, model),
+        JSON_TREE("message", struct chat_body, one),
+        JSON_TREE("messages", struct chat_body, all),
+    };
+    struct chat_body b = {0};
+    if (!json_is_object(r->tree))
+        return err_set(err, ERR_BAD_REQUEST, "the body must be an object");
+    int rc = json_table_read(table, ARRAY_LEN(table), r->tree, NULL, &b, err);
+    if (rc == 0 && !b.text && !b.one && !b.all)
+        rc = err_set(err, ERR_BAD_REQUEST, "send \"messages\" (AI SDK), \"message\" or \"text\"");
     if (rc < 0)
         return rc;
-    r->regenerate = trigger && strcmp(trigger, "regenerate-message") == 0;
-    if (trigger && !r->regenerate && strcmp(trigger, "submit-message") != 0)
-        return err_set(err, ERR_BAD_REQUEST, "\"trigger\" is submit-message or regenerate-message");
-    json_t *one = json_object_get(j, "message");
-    json_t *all = json_object_get(j, "messages");
-    if (!text && !one && !all)
-        return err_set(err, ERR_BAD_REQUEST, "send \"messages\" (AI SDK), \"message\" or \"text\"");
-    r->whole = !text && !one;
-    _cleanup_(json) json_t *list = one ? json_pack("[O]", one) : json_incref(all);
-    r->messages = text ? api_turns_read_text(text) : uimessages_read(list);
+    r->model = b.model;
+    r->regenerate = b.regenerate;
+    r->whole = !b.text && !b.one;
+    _cleanup_(json) json_t *list = b.one ? json_pack("[O]", b.one) : NULL;
+    r->messages = b.text ? api_turns_read_text(b.text) : uimessages_read(list ? list : b.all);
     return 0;
 }
 
