@@ -126,8 +126,6 @@ static int read_tools(struct sdk *x, const json_t *names, struct err *err) {
     int rc = 0;
     for (size_t i = 0; !names && rc == 0 && i < ARRAY_LEN(sdk_tools); i++)
         rc = sdk_tools[i].usual ? execute_sdk_offer(x, &sdk_tools[i], err) : 0;
-    if (names && !json_is_array(names))
-        return err_set(err, ERR_BAD_REQUEST, "\"allowed_tools\" must be a list of names");
     if (rc == 0)
         rc = json_check_no_nul(names, "allowed_tools", err);
     size_t i;
@@ -141,49 +139,49 @@ static int read_tools(struct sdk *x, const json_t *names, struct err *err) {
     return rc;
 }
 
-struct sdk_options {
+/* The body as it comes. */
+struct sdk_wire {
+    const char *prompt, *model, *system, *append;
+    const json_t *options, *tools;
     int64_t max_turns;
-    const char *model, *system, *append;
-    const json_t *tools;
     double budget_usd;
 };
 
-static int execute_sdk_read_options(struct sdk *x, const json_t *o, struct err *err) {
-    static const struct json_field table[] = {
-        JSON_INT("max_turns", struct sdk_options, max_turns, 1, MAX_TURNS_MAX),
-        JSON_TEXT("model", struct sdk_options, model),
-        JSON_TEXT("system_prompt", struct sdk_options, system),
-        JSON_TEXT("append_system_prompt", struct sdk_options, append),
-        JSON_TREE("allowed_tools", struct sdk_options, tools),
-        JSON_READ("max_budget_usd", struct sdk_options, budget_usd, model_ask_read_budget),
+static int execute_sdk_read_wire(const json_t *body, struct sdk_wire *w, struct err *err) {
+    static const struct json_field options[] = {
+        JSON_INT("max_turns", struct sdk_wire, max_turns, 1, MAX_TURNS_MAX),
+        JSON_TEXT("model", struct sdk_wire, model),
+        JSON_TEXT("system_prompt", struct sdk_wire, system),
+        JSON_TEXT("append_system_prompt", struct sdk_wire, append),
+        JSON_LIST("allowed_tools", struct sdk_wire, tools),
+        JSON_READ("max_budget_usd", struct sdk_wire, budget_usd, model_ask_read_budget, "number"),
     };
-    struct sdk_options w = {.max_turns = MAX_TURNS, .system = execute_prompt};
-    int rc = o ? json_table_read(table, ARRAY_LEN(table), o, "\"options\"", &w, err) : 0;
-    if (rc == 0)
-        rc = find_model(x, w.model, err);
-    if (rc == 0)
-        rc = read_tools(x, w.tools, err);
-    if (rc == 0)
-        rc = model_ask_check_budget(&x->model, w.budget_usd, err);
-    x->max_turns = w.max_turns;
-    x->budget_usd = w.budget_usd;
-    x->system = xasprintf("%s%s%s", w.system, w.append ? "\n\n" : "", w.append ? w.append : "");
+    static const struct json_field table[] = {
+        JSON_TEXT_MAX("prompt", struct sdk_wire, prompt, LIMIT_EXECUTE_PROMPT_BYTES),
+        JSON_MAP("options", struct sdk_wire, options),
+        JSON_OBJECT_HERE("options", options),
+    };
+    JSON_SHAPE("ExecuteSdkRequest", table);
+    int rc = json_table_read(table, ARRAY_LEN(table), body, "the request", w, err);
+    if (rc == 0 && (!w->prompt || !w->prompt[strspn(w->prompt, " \t\r\n")]))
+        rc = err_set(err, ERR_BAD_REQUEST, "say in \"prompt\" what is to be done");
     return rc;
 }
 
 static int execute_sdk_read_body(struct sdk *x, struct err *err) {
-    static const struct json_field table[] = {
-        JSON_TEXT("prompt", struct sdk, prompt),
-        JSON_TREE("options", struct sdk, options),
-    };
-    int rc = json_table_read(table, ARRAY_LEN(table), x->body, "the request", x, err);
-    if (rc == 0 && (!x->prompt || !x->prompt[strspn(x->prompt, " \t\r\n")]))
-        rc = err_set(err, ERR_BAD_REQUEST, "say in \"prompt\" what is to be done");
-    if (rc == 0 && strlen(x->prompt) > LIMIT_EXECUTE_PROMPT_BYTES)
-        rc = err_set(err, ERR_TOO_LARGE, "\"prompt\" exceeds %d bytes", LIMIT_EXECUTE_PROMPT_BYTES);
+    struct sdk_wire w = {.max_turns = MAX_TURNS, .system = execute_prompt};
+    int rc = execute_sdk_read_wire(x->body, &w, err);
     if (rc < 0)
         return rc;
-    return execute_sdk_read_options(x, json_is_null(x->options) ? NULL : x->options, err);
+    x->prompt = w.prompt;
+    x->options = w.options;
+    x->max_turns = w.max_turns;
+    x->budget_usd = w.budget_usd;
+    x->system = xasprintf("%s%s%s", w.system, w.append ? "\n\n" : "", w.append ? w.append : "");
+    rc = find_model(x, w.model, err);
+    if (rc == 0)
+        rc = read_tools(x, w.tools, err);
+    return rc == 0 ? model_ask_check_budget(&x->model, w.budget_usd, err) : rc;
 }
 
 /* --- the end --- */
