@@ -170,7 +170,7 @@ describe('bad input', () => {
     'post /v1/run': { code: 'export default () => 1' },
     'put /v1/workers/{id}': { code: 'export default { fetch() { return new Response("x"); } }' },
     'post /v1/agents/{agent}/{name}/messages': { text: 'hello' },
-    'post /v1/agents/{agent}/{name}/rename': { title: 'x' },
+    'post /v1/agents/{agent}/{name}/rename': { name: 'other' },
     'post /v1/sandboxes': { timeout_s: 5 },
     'post /v1/sandboxes/{id}/extend': { timeout_s: 60 },
     'put /v1/sandboxes/{id}/network': {},
@@ -213,10 +213,12 @@ describe('bad input', () => {
     ...schema,
     properties: Object.fromEntries(Object.entries(schema.properties).map(([key, field]) => [key, field.properties ? withInside(field) : { ...field, ...inside[key] }])),
   });
-  const SNAPSHOT = 'POST /api/v2/sandboxes/sessions/{id}/snapshot'; // ends the session: the last one
+  const RENAME = 'post /v1/agents/{agent}/{name}/rename';
+  const SNAPSHOT = 'POST /api/v2/sandboxes/sessions/{id}/snapshot';
+  const spoils = ['PATCH /api/v2/sandboxes/{name}', SNAPSHOT]; // what others need: they come last
   const vercel = Object.keys(shapes)
     .filter((name) => name.includes(' '))
-    .sort((a, b) => (a === SNAPSHOT) - (b === SNAPSHOT))
+    .sort((a, b) => spoils.indexOf(a) - spoils.indexOf(b))
     .map((name) => ({ name, method: name.split(' ')[0], path: name.split(' ')[1], schema: withInside(shapes[name]) }));
   const operations = [...described, ...vercel];
 
@@ -229,10 +231,12 @@ describe('bad input', () => {
   };
 
   const session = async () => (await request(cay, '/api/v2/sandboxes', { method: 'POST', body: '{"timeout":600000,"persistent":false}' })).json().session?.id;
-  /** What was taken is undone: a sandbox that was made ends, and for a session that ended there is another. */
-  const undo = async (op, res) => {
-    if (op.name === SNAPSHOT) real['/api/v2/sandboxes/sessions'].id = await until(session, 'room for a session');
-    else if (/\/(sandboxes|fork)$/.test(op.path)) await request(cay, `/api/v2/sandboxes/${encodeURIComponent(res.json().sandbox.name)}`, { method: 'DELETE' });
+  /** What was taken is undone: a sandbox that was made ends, for a session that ended there is another, and names come back. */
+  const undo = async (op, res, body) => {
+    const { agent, name } = real.agents;
+    if (op.name === RENAME) await request(cay, `/v1/agents/${agent}/${encodeURIComponent(body.name)}/rename`, { method: 'POST', body: JSON.stringify({ name }) });
+    else if (op.name === SNAPSHOT) real['/api/v2/sandboxes/sessions'].id = await until(session, 'room for a session');
+    else if (/^\/api.*\/(sandboxes|fork)$/.test(op.path)) await request(cay, `/api/v2/sandboxes/${encodeURIComponent(res.json().sandbox.name)}`, { method: 'DELETE' });
   };
 
   /** What is the matter with an answer to a bad body, or null. */
@@ -277,7 +281,7 @@ describe('bad input', () => {
       const attempt = async (what, body, mustFail) => {
         tried++;
         const res = await send(op, body).catch((e) => e);
-        if (res.status === 200 && vercel.includes(op)) await undo(op, res);
+        if (res.status === 200) await undo(op, res, body);
         const why = res instanceof Error ? res.message : complaint(res, mustFail);
         if (why) bad.push(`${what}: ${why} ${res.body?.slice(0, 200) ?? ''}`);
       };
@@ -290,7 +294,10 @@ describe('bad input', () => {
         for (const name of [...HOSTILE, '@invalid@', '__proto__']) jobs.push([`a name in ${path.join('.')} is ${JSON.stringify(name).slice(0, 30)}`, put(baseFor(path), [...path, name], value), name === '@invalid@']);
       const whole = ['', '{', '[]', '"x"', '5', 'null', '{"a":1,"a":2}', '{"a":\u0001}', `${'['.repeat(1000)}${']'.repeat(1000)}`, `{"a":`.repeat(1000) + '1' + '}'.repeat(1000), '\ufeff{}', STRANGE];
       for (const text of whole) jobs.push([`the body is ${JSON.stringify(text).slice(0, 30)}`, text, text === '' ? op.required === true : text !== STRANGE || !vercel.includes(op)]);
-      const many = op.name === SNAPSHOT ? 1 : 4;
+      const right = await send(op, base);
+      assert.notEqual(right.status, 400, `the right body: ${right.body}`);
+      if (right.status === 200) await undo(op, right, base);
+      const many = [SNAPSHOT, RENAME].includes(op.name) ? 1 : 4;
       await Promise.all(Array.from({ length: many }, async () => {
         for (let job; (job = jobs.pop()); ) await attempt(...job);
       }));
