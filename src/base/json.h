@@ -79,5 +79,7 @@ void json_writer_null(struct json_writer *w);
 void json_writer_raw(struct json_writer *w, const char *json, size_t len);
 void json_writer_tree(struct json_writer *w, const json_t *j);
 
+/* How many bytes a text has between the quotes of a JSON string, about. */
+size_t json_quoted_bytes(const char *s, size_t len);
 /* One JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 void json_write_str(struct buf *out, const char *s, size_t len);

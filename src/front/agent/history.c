@@ -615,11 +615,9 @@ int history_put(struct history *h, const struct history_message *list, size_t n,
     return rc;
 }
 
-int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err) {
-    size_t len = 0;
-    _cleanup_(free) char *text = json_dump_text(message, INT_MAX, &len);
-    return agent_history_put(h, place, json_string_value(json_object_get(message, "id")), text, len,
-                             err);
+int history_put_at(struct history *h, int64_t place, const struct history_message *m,
+                   struct err *err) {
+    return agent_history_put(h, place, m->id, m->json, m->len, err);
 }
 
 int history_reserve(struct history *h, int64_t *ret_place, struct err *err) {

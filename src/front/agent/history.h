@@ -95,7 +95,8 @@ struct history_message {
 int history_put(struct history *h, const struct history_message *list, size_t n, struct err *err);
 /* Keeps a place after what is there now, for a message that will be put later. */
 int history_reserve(struct history *h, int64_t *ret_place, struct err *err);
-int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err);
+int history_put_at(struct history *h, int64_t place, const struct history_message *m,
+                   struct err *err);
 /* Removes the message, or all of them if id is NULL. */
 int history_remove(struct history *h, const char *id, struct err *err);
 /* Removes every message after the one with this id. */

@@ -100,6 +100,7 @@ struct tool_env *agent_tools(struct agent *a) {
         make_binding(a, &a->def->env[a->bindings.n], &a->bindings.items[a->bindings.n]);
     make_facets(a);
     a->tool_env = (struct tool_env){.later = &a->agents->later,
+                                    .intake = all->opt.intake,
                                     .runner = all->opt.runner,
                                     .jobs = all->opt.jobs,
                                     .owner = a->owner,

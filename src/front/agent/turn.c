@@ -11,6 +11,7 @@
 #include "front/agent/uimessage.h"
 #include "front/model/ask.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ struct turn {
     json_t *user_ids;                  /* of the messages that it answers */
     struct excerpt_reading *reading;   /* makes the next, if there is much to read */
     json_t *conversation;              /* what the model will read; then the dialog's */
-    bool is_large;                     /* it is freed by a thread too */
+    size_t bytes;                      /* of it: a thread frees many */
     int64_t place;                     /* of the assistant's message in the history */
     struct model_info model; /* without a name while it is the agent's, and the turn waits */
     struct chunks *chunks;   /* NULL while it waits */
@@ -90,7 +91,7 @@ static void turn_free(struct turn *t) {
     dialog_destroy(t->dialog);
     chunks_destroy(t->chunks);
     json_decref(t->user_ids);
-    if (t->is_large)
+    if (t->bytes > READ_AT_ONCE_BYTES)
         intake_dispose(t->agent->agents->opt.intake, turn_free_tree, t->conversation);
     else
         json_decref(t->conversation);
@@ -227,7 +228,10 @@ void turn_mark_cut(struct agent *a) {
     chunks_settle(message);
     uimessage_add_note(message, "(This turn was cut off: the server ended while it was running.)");
     (void)json_object_set_new(message, "metadata", json_pack("{s:b}", "interrupted", 1));
-    if (history_put_at(a->history, place, message, &err) < 0 ||
+    size_t len = 0;
+    _cleanup_(free) char *cut = json_dump_text(message, INT_MAX, &len);
+    struct history_message m = {.id = id, .json = cut, .len = len};
+    if (history_put_at(a->history, place, &m, &err) < 0 ||
         history_set(a->history, "turn", NULL, &err) < 0)
         log_error("agent.cut", "error", err.message);
 }
@@ -320,10 +324,11 @@ static void turn_on_chunk(void *ctx, size_t seq, const char *json, size_t len) {
     agent_tell_chunk(t->agent, t->id, seq, json, len);
 }
 
-static void turn_on_save(void *ctx, const json_t *message) {
+static void turn_on_save(void *ctx, const char *json, size_t len) {
     struct turn *t = ctx;
     struct err err;
-    if (history_put_at(t->agent->history, t->place, message, &err) < 0)
+    struct history_message m = {.id = chunks_message_id(t->chunks), .json = json, .len = len};
+    if (history_put_at(t->agent->history, t->place, &m, &err) < 0)
         log_error("agent.message", "error", err.message);
     t->agent->saved = histories_submitted(t->agent->agents->histories);
 }
@@ -423,8 +428,8 @@ static void turn_on_read_done(void *ctx) {
 /* A model may read hundreds of kilobytes: such are read by a thread. Takes the excerpt. */
 static void read_excerpt(struct turn *t, struct excerpt *c) {
     const struct agent *a = t->agent;
-    t->is_large = a->agents->opt.intake && excerpt_bytes(c) > READ_AT_ONCE_BYTES;
-    if (!t->is_large) {
+    t->bytes = excerpt_bytes(c);
+    if (!a->agents->opt.intake || t->bytes <= READ_AT_ONCE_BYTES) {
         t->conversation = excerpt_read(c);
         excerpt_destroy(c);
         return;
@@ -434,7 +439,7 @@ static void read_excerpt(struct turn *t, struct excerpt *c) {
     t->reading = r;
     r->item = intake_start(a->agents->opt.intake,
                            &(struct intake_ask){.owner = a->owner,
-                                                .bytes = excerpt_bytes(c),
+                                                .bytes = t->bytes,
                                                 .waits = true,
                                                 .work = turn_on_read,
                                                 .on_done = turn_on_read_done,
@@ -515,7 +520,7 @@ static struct dialog *start_dialog(struct turn *t) {
         .model = &t->model,
         .system = d->prompt,
         .messages = steal_ptr(&t->conversation),
-        .is_large = t->is_large,
+        .bytes = t->bytes,
         .tools = d->tools,
         .ntools = d->ntools,
         .tool_env = agent_tools(a),

@@ -225,9 +225,14 @@ static void api_agents_answer(struct turn_wait *w, const struct agent_turn_end *
         http_respond_err(w->req, &err);
         return;
     }
-    _cleanup_(json) json_t *out =
-        json_pack("{s:O?,s:s*}", "message", end->message, "outcome", end->outcome);
-    http_respond_json(w->req, 200, out);
+    const char *message = json_string_value(end->message);
+    struct buf b;
+    buf_init(&b, MESSAGES_MAX_BYTES);
+    (void)buf_addf(&b, "{\"message\":%s", message ? message : "null");
+    if (end->outcome)
+        (void)buf_addf(&b, ",\"outcome\":\"%s\"", end->outcome);
+    (void)buf_add_char(&b, '}');
+    http_respond_buf(w->req, 200, "application/json", &b);
 }
 
 static void api_agents_on_end(void *ctx, const struct agent_turn_end *end) {

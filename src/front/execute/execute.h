@@ -28,6 +28,7 @@ struct executes_options {
     struct models *models;
     struct accounts *accounts;
     struct runner *runner;
+    struct intake *intake;                   /* where large answers are read; NULL: on the loop */
     struct network *network;                 /* the way to pages */
     const char *model;                       /* the server's default, or NULL */
     const struct execute_settings *settings; /* borrowed */

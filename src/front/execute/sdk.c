@@ -216,23 +216,35 @@ static json_t *answer_json(const struct sdk *x, const struct transcript_end *end
     const struct model_usage *u = &m->usage;
     json_t *error = end->code ? json_pack("{s:s,s:s}", "code", end->code, "message", end->message)
                               : json_null();
-    return json_pack("{s:{s:s,s:o,s:o,s:i,s:I},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer",
-                     "result", end->result, "metadata", metadata_json(x, end->turns), "error",
-                     error, "status", end->status, "retry_after_s", (json_int_t)end->retry_after_s,
-                     "model", x->model.id, "steps", (json_int_t)dialog_steps(x->dialog), "tokens",
-                     "input", (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
+    return json_pack("{s:{s:o,s:o,s:i,s:I},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "metadata",
+                     metadata_json(x, end->turns), "error", error, "status", end->status,
+                     "retry_after_s", (json_int_t)end->retry_after_s, "model", x->model.id, "steps",
+                     (json_int_t)dialog_steps(x->dialog), "tokens", "input",
+                     (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
                      "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
                      (json_int_t)u->cache_write_tokens, "cost_usd",
                      (double)m->cost_nusd / NANO_USD_PER_USD);
 }
 
-/* The answer stands first: it is read without the rest (api/execute.c). NULL: it is too long. */
+/* The answer stands first, with its result: it is read without the rest (answer.c). NULL: it is
+ * too long. */
 static const char *end_record(struct sdk *x, const struct transcript_end *end, size_t *ret_len) {
+    static const char head[] = "{\"answer\":{";
     struct buf *r = &x->record;
     _cleanup_(json) json_t *answer = answer_json(x, end);
+    _cleanup_(buf) struct buf short_;
     _cleanup_(buf) struct buf text;
+    buf_init(&short_, DETAIL_MAX_BYTES);
     buf_init(&text, DETAIL_MAX_BYTES);
-    if (r->full || !json_dump(answer, &text))
+    if (r->full || !json_dump(answer, &short_))
+        return NULL;
+    size_t head_len = strlen(head);
+    (void)buf_add_str(&text, head);
+    (void)buf_add_str(&text, "\"result\":");
+    (void)buf_add(&text, end->result, end->result_len);
+    (void)buf_add_char(&text, ',');
+    (void)buf_add(&text, short_.data + head_len, short_.len - head_len);
+    if (text.full)
         return NULL;
     text.data[text.len - 1] = ','; /* its "}" is at the record's end */
     char *at = r->data + ANSWER_ROOM;
@@ -294,13 +306,9 @@ static void execute_sdk_on_end(void *ctx, const struct transcript_end *end) {
     free_sdk(x);
 }
 
-static void execute_sdk_on_message(void *ctx, const char *type, const json_t *message) {
+static void execute_sdk_on_message(void *ctx, const char *type, const char *json, size_t len) {
     struct sdk *x = ctx;
-    size_t len;
-    _cleanup_(free) char *text = json_dump_text(message, DETAIL_MAX_BYTES, &len);
-    if (!text)
-        return;
-    job_event(x->job, type, text, len);
+    job_event(x->job, type, json, len);
     x->told_bytes += len;
     if (x->told_bytes > LIMIT_EXECUTE_TRANSCRIPT_BYTES && x->dialog) {
         transcript_overflow(x->transcript);
@@ -332,6 +340,7 @@ static void execute_sdk_begin(struct sdk *x) {
     x->begun_ms = clock_mono_ms();
     begin_record(x);
     x->env = (struct tool_env){.later = &x->all->later,
+                               .intake = all->opt.intake,
                                .runner = all->opt.runner,
                                .jobs = all->opt.jobs,
                                .owner = x->owner,
@@ -368,6 +377,7 @@ static void execute_sdk_begin(struct sdk *x) {
         .system = x->system,
         .messages =
             json_pack("[{s:s,s:O}]", "role", "user", "content", json_object_get(x->body, "prompt")),
+        .bytes = x->record.len - ANSWER_ROOM,
         .tools = x->tools,
         .ntools = x->ntools,
         .tool_env = &x->env,

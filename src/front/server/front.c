@@ -271,7 +271,8 @@ static int open_models(struct front_server *s, struct err *err) {
     int rc = models_create(&s->loop,
                            &(struct models_options){.file = s->config->models_file,
                                                     .secrets = &s->secrets,
-                                                    .demo_delay_ms = -1},
+                                                    .demo_delay_ms = -1,
+                                                    .intake = f->intake},
                            &f->models, err);
     if (rc < 0)
         return rc;
@@ -368,6 +369,7 @@ static int open_executor(struct front_server *s, struct err *err) {
                                                    .models = f->models,
                                                    .accounts = f->accounts,
                                                    .runner = f->runner,
+                                                   .intake = f->intake,
                                                    .network = sandboxes_network(f->sandboxes),
                                                    .model = s->config->model,
                                                    .settings = &s->config->execute});
