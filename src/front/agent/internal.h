@@ -98,6 +98,7 @@ struct agents {
     struct agent *list;
     struct later_queue later;
     struct later_queue last; /* behind what else the loop has to do */
+    struct later_queue next; /* in its next turn */
     uv_timer_t timer;
     bool refusing; /* the server leaves */
 };

@@ -513,6 +513,7 @@ static struct dialog *start_dialog(struct turn *t) {
     struct dialog_options o = {
         .loop = a->agents->opt.loop,
         .later = &a->agents->later,
+        .next = &a->agents->next,
         .models = a->agents->opt.models,
         .accounts = a->agents->opt.accounts,
         .owner = a->owner,

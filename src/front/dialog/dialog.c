@@ -66,8 +66,13 @@ static bool dialog_is_large(const struct dialog *d) {
     return d->bytes > LIMIT_READ_AT_ONCE_BYTES;
 }
 
+/* What follows a large answer is not added to the turn of the loop that has read it. */
+static struct later_queue *dialog_queue(const struct dialog *d) {
+    return dialog_is_large(d) && d->opt.next ? d->opt.next : d->opt.later;
+}
+
 static void dialog_go_on(struct dialog *d) {
-    later_post(d->opt.later, &d->next, dialog_advance, d);
+    later_post(dialog_queue(d), &d->next, dialog_advance, d);
 }
 
 /* --- the end --- */
@@ -111,7 +116,7 @@ static void end_dialog(struct dialog *d, enum dialog_outcome outcome, const stru
     d->end.outcome = outcome;
     if (why)
         d->end.error = *why;
-    later_post(d->opt.later, &d->next, dialog_tell_end, d);
+    later_post(dialog_queue(d), &d->next, dialog_tell_end, d);
 }
 
 /* The money is there, but set aside for others. */

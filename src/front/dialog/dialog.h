@@ -106,6 +106,7 @@ struct dialog_budget { /* each 0: no limit */
 struct dialog_options {
     uv_loop_t *loop;
     struct later_queue *later;
+    struct later_queue *next; /* for what follows a large answer; NULL: later */
     struct models *models;
     struct accounts *accounts; /* what it spends is put down there; NULL: nowhere */
     const char *owner;         /* whose it is, with accounts */

@@ -68,6 +68,7 @@ struct sdk {
 struct executes {
     struct executes_options opt;
     struct later_queue later;
+    struct later_queue next; /* in the next turn of the loop */
     struct sdk *list;
     struct shares shares;
     size_t running;
@@ -369,6 +370,7 @@ static void execute_sdk_begin(struct sdk *x) {
     x->dialog = dialog_start(&(struct dialog_options){
         .loop = all->opt.loop,
         .later = &x->all->later,
+        .next = &x->all->next,
         .models = all->opt.models,
         .accounts = all->opt.accounts,
         .owner = x->owner,
@@ -469,14 +471,20 @@ struct executes *executes_create(const struct executes_options *options) {
         log_error("execute.web", "error", err.message);
     all->script = json_read_str(execute_demo_json);
     later_queue_init(&all->later, options->loop);
+    later_queue_init_next(&all->next, options->loop);
     return all;
 }
 
-static void execute_sdk_on_later_closed(uv_handle_t *h) {
+static void execute_sdk_on_next_closed(uv_handle_t *h) {
     struct executes *all = h->data;
     shares_finish(&all->shares);
     json_decref(all->script);
     free(all);
+}
+
+static void execute_sdk_on_later_closed(uv_handle_t *h) {
+    struct executes *all = h->data;
+    later_queue_close(&all->next, execute_sdk_on_next_closed, all);
 }
 
 void executes_close(struct executes *all) {

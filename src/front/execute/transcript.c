@@ -230,6 +230,11 @@ static void transcript_write_call(const struct transcript *t, struct json_writer
 
 static void transcript_write_other(struct json_writer *w, const json_t *b) {
     const json_t *text = json_object_get(b, "text");
+    const json_t *json = json_object_get(b, "json");
+    if (json) {
+        json_writer_raw(w, json_string_value(json), json_string_length(json));
+        return;
+    }
     if (json_object_get(b, "raw")) {
         json_writer_tree(w, json_object_get(b, "raw"));
         return;

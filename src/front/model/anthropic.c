@@ -236,7 +236,8 @@ static int anthropic_on_block_start(struct model_stream *s, const json_t *event,
         return rc;
     }
     if (strcmp(type, "web_search_tool_result") == 0)
-        return reply_server(&s->reply, json_incref(block), s->event_bytes, err);
+        return reply_server(&s->reply, json_incref(block), json_object_get(event, "json"),
+                            s->event_bytes, err);
     if (strcmp(type, "tool_use") != 0)
         return 0;
     int rc = reply_tool_start(&s->reply, index, messages_str(block, "id"),
@@ -380,8 +381,12 @@ static void anthropic_cut_block(json_t *event, json_t *out) {
     while (k < ARRAY_LEN(kinds) && strcmp(kinds[k].block, messages_str(block, "type")) != 0)
         k++;
     (void)json_array_append(out, event);
-    if (k == ARRAY_LEN(kinds))
+    if (k == ARRAY_LEN(kinds)) {
+        char *json = json_dumps(block, JSON_COMPACT); /* who shows it needs no tree */
+        (void)json_object_set_new(event, "json", json ? json_string(json) : NULL);
+        free(json);
         return;
+    }
     json_t *value = json_incref(json_object_get(block, kinds[k].key));
     (void)json_object_del(block, kinds[k].key);
     char *dumped = json_object_size(value) > 0 ? json_dumps(value, JSON_COMPACT) : NULL;

@@ -23,6 +23,7 @@ void reply_finish(struct reply *r) {
         buf_finish(&b->text);
         json_decref(b->input);
         json_decref(b->raw);
+        json_decref(b->raw_json);
     }
     free(r->blocks);
     r->blocks = NULL;
@@ -137,7 +138,7 @@ int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err) {
     return 0;
 }
 
-int reply_server(struct reply *r, json_t *raw, size_t bytes, struct err *err) {
+int reply_server(struct reply *r, json_t *raw, json_t *json, size_t bytes, struct err *err) {
     struct reply_block *b;
     int rc = reply_close_text(r, err);
     r->bytes += bytes;
@@ -150,6 +151,7 @@ int reply_server(struct reply *r, json_t *raw, size_t bytes, struct err *err) {
         return rc;
     }
     b->raw = raw;
+    b->raw_json = json_incref(json);
     b->open = false;
     return 0;
 }
@@ -342,7 +344,7 @@ static json_t *model_reply_block_json(const struct reply *r, const struct reply_
         return json_pack("{s:s, s:o}", "type", "text", "text", text);
     if (b->type == REPLY_SERVER) {
         json_decref(text);
-        return json_pack("{s:s, s:O}", "type", "server", "raw", b->raw);
+        return json_pack("{s:s, s:O, s:O*}", "type", "server", "raw", b->raw, "json", b->raw_json);
     }
     if (b->type == REPLY_REASONING) {
         json_t *j = json_pack("{s:s, s:o}", "type", "reasoning", "text", text);

@@ -24,7 +24,8 @@ struct reply_block {
     json_t *input;
     char *input_error;
     json_t *raw;
-    bool told; /* its start */
+    json_t *raw_json; /* the same as text, of a large one */
+    bool told;        /* its start */
     bool open;
     bool unread; /* a call that has ended, with an input that is still to be read */
     /* How deep its input is in objects and lists, so far, and in a string. */
@@ -63,8 +64,9 @@ int reply_text(struct reply *r, const char *text, size_t len, struct err *err);
 int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *err);
 /* Opens a reasoning block that keeps the provider's own form; raw is stolen. */
 int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err);
-/* What a tool of the provider's own gave, in so many bytes; raw is stolen. */
-int reply_server(struct reply *r, json_t *raw, size_t bytes, struct err *err);
+/* What a tool of the provider's own gave, in so many bytes; raw is stolen. json: the same as text,
+ * a string, or NULL. */
+int reply_server(struct reply *r, json_t *raw, json_t *json, size_t bytes, struct err *err);
 /* How many blocks of a type there are. */
 size_t reply_count(const struct reply *r, enum reply_type type);
 /* The reasoning block that is open, or NULL. */

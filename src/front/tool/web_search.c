@@ -20,6 +20,7 @@ enum {
     QUERY_BYTES = 1000,
     DOMAINS_MAX = 50,
     RESULTS_MAX = 10,
+    FOUND_MAX = 1000, /* that are looked at */
     TEXT_BYTES = 500,
     ANSWER_BYTES = 2 << 20,
     VALUES_MAX = 100000,
@@ -163,6 +164,8 @@ static void web_search_on_answer(void *ctx, const json_t *content, const struct 
         const json_t *found = json_object_get(json_object_get(b, "raw"), "content");
         searches += json_object_get(b, "raw") != NULL;
         json_array_foreach(found, k, r) {
+            if (k >= FOUND_MAX)
+                break;
             add_result(&c->domains, results, r, "page_age");
         }
     }
