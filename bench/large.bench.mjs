@@ -60,10 +60,12 @@ async function talk(cay, frames, name = 'one', agent = 'sandbox-agent') {
 const asks = (act, says, more = {}) => Object.assign(act, { asks: true, says, ...more });
 const delta = (content) => ({ content });
 const cut = (all, n) => Array.from({ length: Math.ceil(all.length / n) }, (_, i) => all.slice(i * n, (i + 1) * n));
-const pieces = (n) => () => cut(text(0.95 * MB), n).map(delta);
-const called = (n) => () => {
+// As much as the budget of the agent allows.
+const SAID = 0.7 * MB;
+const pieces = (n, bytes = SAID) => () => cut(text(bytes), n).map(delta);
+const called = (n, bytes = SAID) => () => {
   const call = (more) => ({ tool_calls: [{ index: 0, ...more }] });
-  const input = cut(JSON.stringify({ sql: 'SELECT 1', v: rows(0.95 * MB) }), n);
+  const input = cut(JSON.stringify({ sql: 'SELECT 1', v: rows(bytes) }), n);
   return [call({ id: 'c1', type: 'function', function: { name: 'queryDatabase', arguments: '' } }), ...input.map((json) => call({ function: { arguments: json } }))];
 };
 
@@ -76,44 +78,39 @@ const block = (content_block, deltas) => () => [
   { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 1 } },
   { type: 'message_stop' },
 ];
-const thoughts = (n) => block({ type: 'thinking', thinking: '', signature: '' }, () => cut(text(0.45 * MB), n).map((thinking) => ({ type: 'thinking_delta', thinking })));
-const texts = (n) => block({ type: 'text', text: '' }, () => cut(text(0.95 * MB), n).map((piece) => ({ type: 'text_delta', text: piece })));
+const thoughts = (n) => block({ type: 'thinking', thinking: '', signature: '' }, () => cut(text(SAID / 2), n).map((thinking) => ({ type: 'thinking_delta', thinking })));
+const texts = (n) => block({ type: 'text', text: '' }, () => cut(text(SAID), n).map((piece) => ({ type: 'text_delta', text: piece })));
 const found = () => block({ type: 'web_search_tool_result', content: rows(0.9 * MB) }, () => []);
 const query = (sql) => () => [{ tool_calls: [{ index: 0, id: 'c1', type: 'function', function: { name: 'queryDatabase', arguments: JSON.stringify({ sql }) } }] }];
 const todos = () => [{ tool_calls: [{ index: 0, id: 'c1', type: 'function', function: { name: 'TodoWrite', arguments: JSON.stringify({ todos: rows(0.8 * MB) }) } }] }];
 
 /** A turn, asked for by a socket and heard by n others; one who comes meanwhile or later reads it again. */
 async function turn(cay, { n = 0, joins = false }) {
-  const open = async () => {
+  const open = async (hears = () => {}) => {
     const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/one`);
+    ws.onmessage = (m) => hears(JSON.parse(m.data), ws);
     await new Promise((resolve, reject) => ((ws.onopen = resolve), (ws.onerror = reject)));
     return ws;
   };
-  const others = await Promise.all(Array.from({ length: n }, open));
-  const ws = await open();
+  const others = await Promise.all(Array.from({ length: n }, () => open()));
   let seen = 0;
   let over = false;
-  ws.onmessage = (m) => {
-    const f = JSON.parse(m.data);
-    if (f.type === 'cf_agent_use_chat_response') {
-      seen += f.body.length;
-      over ||= f.done;
-    }
-  };
-  ws.send(chat(JSON.stringify({ messages: [message(14)] })));
-  await until(() => over || (joins && seen > 900_000), 'the turn', 60_000);
+  const first = await open((f) => {
+    if (f.type !== 'cf_agent_use_chat_response') return;
+    seen += f.body.length;
+    over ||= f.done;
+  });
+  first.send(chat(JSON.stringify({ messages: [message(14)] })));
+  await until(() => over || (joins && seen > 600_000), 'the turn', 60_000);
   if (joins) {
-    const late = await open();
     let read = false;
-    late.onmessage = (m) => {
-      const f = JSON.parse(m.data);
-      if (f.type === 'cf_agent_stream_resuming') late.send(JSON.stringify({ type: 'cf_agent_stream_resume_ack', id: f.id }));
+    others.push(await open((f, ws) => {
+      if (f.type === 'cf_agent_stream_resuming') ws.send(JSON.stringify({ type: 'cf_agent_stream_resume_ack', id: f.id }));
       read ||= f.replayComplete === true;
-    };
+    }));
     await until(() => read, 'the replay', 60_000);
-    late.close();
   }
-  for (const one of [ws, ...others]) one.close();
+  for (const ws of [first, ...others]) ws.close();
 }
 
 /** An answer of several steps, and what is kept of it, in each form. */
@@ -243,22 +240,22 @@ const cases = {
   'rpc large texts': owns({}, (cay) => talk(cay, [rpc('texts')], 'one', 'hoarder')),
   'rpc state': owns({ rows: { facet: 'db', method: 'many' } }, (cay) => talk(cay, [rpc('touch')], 'one', 'hoarder')),
   'state values': owns({ v: { value: [] } }, (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(900_000) } }), rpc('touch')], 'one', 'hoarder')),
-  'model text': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), pieces(200)),
-  'model text at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), pieces(700_000)),
-  'model call': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), called(200)),
-  'model call at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), called(700_000)),
+  'model text': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), pieces(200)),
+  'model text at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), pieces(700_000)),
+  'model call': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), called(200)),
+  'model call at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), called(700_000)),
   'sdk model': asks(post('/execute/sdk', () => ({ prompt: text(900_000) }))),
   'sdk model escapes': asks(post('/execute/sdk', () => ({ prompt: 'x' + '\u0001'.repeat(300_000) }))),
-  'sdk model text': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(200)),
-  'sdk model at once': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(700_000)),
+  'sdk model text': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(200, 0.95 * MB)),
+  'sdk model at once': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(700_000, 0.95 * MB)),
   'sdk model call': asks(post('/execute/sdk', () => ({ prompt: 'x' })), todos),
   'sdk model record': asks(recorded, todos, { times: 6 }),
   'sdk model found': asks(post('/execute/sdk', () => ({ prompt: 'x' }), [200, 502]), undefined, { events: found() }),
-  'model thoughts': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), undefined, { events: thoughts(200) }),
-  'model thought at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), undefined, { events: thoughts(900_000) }),
-  'model other at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), undefined, { events: texts(700_000) }),
-  'model calls often': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), called(200_000), { times: 4 }),
-  'model query rows': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), query(count(18_000, 'i'))),
+  'model thoughts': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), undefined, { events: thoughts(200) }),
+  'model thought at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), undefined, { events: thoughts(900_000) }),
+  'model other at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), undefined, { events: texts(700_000) }),
+  'model calls often': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), called(200_000, SAID / 5), { times: 4 }),
+  'model query rows': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), query(count(18_000, 'i'))),
   'model text by 24': asks((cay) => turn(cay, { n: 24 }), pieces(700_000)),
   'model call by 24': asks((cay) => turn(cay, { n: 24 }), called(700_000)),
   'model text joined': asks((cay) => turn(cay, { joins: true }), pieces(20_000), { hangs: true }),

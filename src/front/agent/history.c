@@ -57,12 +57,19 @@ enum statement {
     " ON CONFLICT (id) DO UPDATE"                                                                  \
     " SET change = excluded.change, seq = excluded.seq, json = excluded.json"
 
+/* The places are sorted, not the texts, which would be copied for that. The limit is none, but keeps
+ * the inner order. */
+#define IN_ORDER(order_)                                                                           \
+    "SELECT o.id, COALESCE((SELECT json FROM changed_messages WHERE id = o.id),"                   \
+    " (SELECT json FROM main.messages WHERE seq = o.seq))"                                         \
+    " FROM (SELECT seq, id FROM all_messages ORDER BY " order_ " LIMIT -1) AS o"
+
 static const char *const sql[STATEMENTS] = {
     [BEGIN] = "BEGIN",
     [COMMIT] = "COMMIT",
     [ROLLBACK] = "ROLLBACK",
-    [MESSAGES] = "SELECT id, json FROM all_messages ORDER BY seq",
-    [NEWEST] = "SELECT id, json FROM all_messages ORDER BY seq DESC",
+    [MESSAGES] = IN_ORDER("seq"),
+    [NEWEST] = IN_ORDER("seq DESC"),
     [MESSAGE] = "SELECT json FROM all_messages WHERE id = ?1",
     [PUT] = CHANGE "VALUES (?1, ?2,"
                    " COALESCE((SELECT seq FROM all_messages WHERE id = ?1), ?3), ?4)" INSTEAD,
@@ -88,7 +95,8 @@ static const char *const sql[STATEMENTS] = {
                       " (SELECT COUNT(*) FROM changed_messages) +"
                       " (SELECT COUNT(*) FROM changed_keys) +"
                       " (SELECT COUNT(*) FROM changed_executions)",
-    [TAKE_MESSAGES] = "SELECT seq, id, json FROM changed_messages ORDER BY json IS NOT NULL",
+    [TAKE_MESSAGES] = "SELECT seq, id, NULL FROM changed_messages WHERE json IS NULL UNION ALL"
+                      " SELECT seq, id, json FROM changed_messages WHERE json IS NOT NULL",
     [TAKE_KEYS] = "SELECT 0, key, value FROM changed_keys",
     [TAKE_EXECUTIONS] = "SELECT seq, id, code, output, error, timestamp FROM changed_executions"
                         " ORDER BY seq",

@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -337,9 +338,10 @@ int reply_close_all(struct reply *r, struct err *err) {
 }
 
 static json_t *model_reply_block_json(const struct reply *r, const struct reply_block *b) {
-    json_t *text = json_stringn(b->text.data ? b->text.data : "", b->text.len);
-    if (!text) /* pieces that are UTF-8 each may not be it together */
-        text = json_string("");
+    const char *said = b->text.data ? b->text.data : "";
+    /* Pieces that are UTF-8 each may not be it together. */
+    json_t *text = utf8_is_valid(said, b->text.len) ? json_stringn_nocheck(said, b->text.len)
+                                                    : json_string("");
     if (b->type == REPLY_TEXT)
         return json_pack("{s:s, s:o}", "type", "text", "text", text);
     if (b->type == REPLY_SERVER) {
