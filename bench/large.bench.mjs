@@ -79,7 +79,7 @@ const block = (content_block, deltas) => () => [
   { type: 'message_stop' },
 ];
 const thoughts = (n) => block({ type: 'thinking', thinking: '', signature: '' }, () => cut(text(SAID / 2), n).map((thinking) => ({ type: 'thinking_delta', thinking })));
-const texts = (n) => block({ type: 'text', text: '' }, () => cut(text(SAID), n).map((piece) => ({ type: 'text_delta', text: piece })));
+const texts = (n) => block({ type: 'text', text: '' }, () => cut(text(SAID / 2), n).map((piece) => ({ type: 'text_delta', text: piece })));
 const found = () => block({ type: 'web_search_tool_result', content: rows(0.9 * MB) }, () => []);
 const query = (sql) => () => [{ tool_calls: [{ index: 0, id: 'c1', type: 'function', function: { name: 'queryDatabase', arguments: JSON.stringify({ sql }) } }] }];
 const todos = () => [{ tool_calls: [{ index: 0, id: 'c1', type: 'function', function: { name: 'TodoWrite', arguments: JSON.stringify({ todos: rows(0.8 * MB) }) } }] }];

@@ -90,6 +90,7 @@ struct history_message {
     const char *id;
     const char *json;
     size_t len;
+    bool is_new; /* there is none with its id */
 };
 /* Adds each at the end, or replaces the one with its id in its place. */
 int history_put(struct history *h, const struct history_message *list, size_t n, struct err *err);

@@ -169,7 +169,7 @@ int models_create(uv_loop_t *loop, const struct models_options *options, struct 
         free(m);
         return rc;
     }
-    later_queue_init(&m->turns, loop);
+    later_queue_init_next(&m->turns, loop);
     char *const *v = o->secrets->values;
     m->urls[MODEL_ANTHROPIC] =
         make_url(v[SECRET_ANTHROPIC_BASE_URL], "https://api.anthropic.com", "/v1", "/messages");
