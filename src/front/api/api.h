@@ -32,6 +32,7 @@ void api_execute_error(struct buf *out, const struct err *err);
 void api_run_routes(struct front *f);
 void api_tasks_routes(struct front *f);
 void api_keys_routes(struct front *f);
+void api_databases_routes(struct front *f);
 /* A request that waits for the ledger. */
 struct api_wait {
     struct front *front;

@@ -27,6 +27,7 @@ int cli_execute(int argc, char **argv);
 int cli_sandbox(int argc, char **argv);
 int cli_vercel(int argc, char **argv);
 int cli_task(int argc, char **argv);
+int cli_db(int argc, char **argv);
 int cli_usage_table(int argc, char **argv);
 
 /* Writes "cay: message" to standard error, or with --json {"error":{"code","message"}}, and returns

@@ -33,6 +33,7 @@ static const struct verb verbs[] = {
     {"sandbox", "make and use the sandboxes of a running server", cli_sandbox},
     {"vercel", "have programs written for @vercel/sandbox use a running server", cli_vercel},
     {"task", "queue tasks at a running server, follow and cancel them", cli_task},
+    {"db", "query, copy, save and change the databases of a running server", cli_db},
     {"usage", "show what the tasks of each key used, by day", cli_usage_table},
     {"chat", "talk to an agent of a running server", cli_chat},
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},

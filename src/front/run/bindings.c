@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_facet_name(const char *name) {
+bool database_is_name(const char *name) {
     size_t n = strlen(name);
     for (size_t i = 0; i < n; i++) {
         char ch = name[i];
@@ -16,7 +16,11 @@ static bool is_facet_name(const char *name) {
               ch == '_' || ch == '-'))
             return false;
     }
-    return n > 0 && n <= 64;
+    return n > 0 && n <= DATABASE_NAME_MAX;
+}
+
+char *database_dir(const char *data_dir, const char *owner, const char *name) {
+    return xasprintf("%s/facets/%s/%s", data_dir, *owner ? owner : "operator", name);
 }
 
 static int bindings_read_methods(const json_t *list, char ***ret_methods, struct err *err) {
@@ -59,7 +63,7 @@ static int bind_facet(struct env_item *item, const json_t *v, const struct bindi
     int rc = json_check_keys(v, "a facet in \"env\"", keys, err);
     if (rc == 0)
         rc = json_get_str(v, "$facet", &name, err);
-    if (rc == 0 && (!name || !is_facet_name(name)))
+    if (rc == 0 && (!name || !database_is_name(name)))
         rc = err_set(err, ERR_BAD_REQUEST,
                      "\"$facet\" must be a name of 1 to 64 letters, digits, \"_\" and \"-\"");
     if (rc == 0 && !key_is_granted(scope->grants, "facets", name))
@@ -69,8 +73,7 @@ static int bind_facet(struct env_item *item, const json_t *v, const struct bindi
     if (rc < 0)
         return rc;
     item->kind = ENV_FACET;
-    item->facet_dir = xasprintf("%s/facets/%s/%s", scope->bindings->data_dir,
-                                *scope->owner ? scope->owner : "operator", name);
+    item->facet_dir = database_dir(scope->bindings->data_dir, scope->owner, name);
     return 0;
 }
 

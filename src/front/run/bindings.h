@@ -11,6 +11,13 @@
 
 struct workers;
 
+enum { DATABASE_NAME_MAX = 64 };
+
+/* 1 to 64 letters, digits, "_" and "-": a folder. */
+bool database_is_name(const char *name);
+/* Its folder; owner "" is the operator. The caller frees. */
+char *database_dir(const char *data_dir, const char *owner, const char *name);
+
 struct bindings {
     struct keyring *keys; /* NULL: only the operator has any */
     const char *data_dir;

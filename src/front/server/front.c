@@ -22,6 +22,7 @@
 #include "front/http/asset.h"
 #include "front/job/job.h"
 #include "front/ledger/db.h"
+#include "front/run/databases.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
@@ -243,6 +244,12 @@ static int open_runner(struct front_server *s, struct err *err) {
                                                .joins = s->isolates.joins,
                                                .njoins = s->isolates.njoins,
                                                .facet_fd = s->siblings.fds[SIBLING_FACET]});
+    f->databases = databases_create(
+        &(struct databases_options){.loop = &s->loop,
+                                    .facets = f->runner->facets,
+                                    .data_dir = s->config->data_dir,
+                                    .open = &f->facet_open,
+                                    .max_bytes = s->config->runner.facet.disk_bytes});
     f->jobs = jobs_create(&s->loop, f->store);
     f->tails = tails_create(&s->loop, f->store, s->config->tail_origins, s->config->ntail_origins);
     return workers_create(&(struct workers_options){.facet_open = &f->facet_open,
@@ -541,6 +548,7 @@ static void front_on_drained(void *ctx) {
     intake_destroy(s->front.intake);
     models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
+    databases_close(s->front.databases);
     tails_close(s->front.tails);
     s->parts = 2;
     runner_stop(s->front.runner, front_on_part_ended, s);

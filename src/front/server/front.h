@@ -43,6 +43,7 @@ struct front {
     struct features features;
     struct runner *runner;
     struct intake *intake; /* of large bodies and messages */
+    struct databases *databases;
     struct workers *workers;
     struct tails *tails;
     struct models *models;
