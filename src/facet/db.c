@@ -237,9 +237,10 @@ static int facet_db_on_authorize(void *ctx, int action, const char *a, const cha
     case SQLITE_DROP_TRIGGER:
     case SQLITE_DROP_VIEW:
     case SQLITE_DROP_VTABLE:
-    case SQLITE_REINDEX:
-    case SQLITE_ANALYZE:
         return write_action(db, schema, a, b);
+    case SQLITE_REINDEX:
+    case SQLITE_ANALYZE: /* it changes no rows */
+        return write_action(db, schema, NULL, NULL);
     case SQLITE_ALTER_TABLE:
         return write_action(db, a, b, NULL);
     case SQLITE_CREATE_VTABLE:
@@ -706,7 +707,8 @@ int db_open(struct db *db, struct facet_open *o, bool *ret_fresh, struct buf *wa
         return -(int)err->code;
     if (facet_db_pragmas(db, o->full, &objects, err) < 0) {
         if (o->check && err->code == ERR_INTERNAL) /* the file's fault, not ours */
-            err->code = ERR_BAD_REQUEST;
+            (void)err_set(err, ERR_BAD_REQUEST, "the file cannot be imported: %s",
+                          sqlite3_errmsg(db->sqlite));
         return -(int)err->code;
     }
     if (sync_log(db, err) < 0 || (o->check && db_check_content(db, err) < 0))
