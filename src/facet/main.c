@@ -82,11 +82,11 @@ static int facet_main_read_limits(struct facet_limits *l, struct err *err) {
         JSON_INT("calls_per_s", struct own_limits, calls_per_s, 1, INT64_MAX),
     };
     _cleanup_(buf) struct buf text;
+    buf_init(&text, 4096);
     _cleanup_(json) json_t *j = NULL;
     struct stat st;
     if (fstatat(AT_FDCWD, FACET_LIMITS_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
         return 0;
-    buf_init(&text, 4096);
     int rc = fd_read_file(AT_FDCWD, FACET_LIMITS_FILE, &text, err);
     if (rc == 0)
         rc = json_parse(text.data ? text.data : "", text.len, FACET_LIMITS_FILE, &j, err);

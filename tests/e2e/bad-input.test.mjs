@@ -139,6 +139,8 @@ describe('bad input', () => {
     const made = await request(cay, '/v1/workers/real', { method: 'PUT', body: JSON.stringify(bases['put /v1/workers/{id}']) });
     assert.equal(made.status, 200, made.body);
     real.workers = { id: 'real' };
+    assert.equal((await request(cay, '/v1/facets/real', { method: 'PUT' })).status, 201);
+    real.facets = { name: 'real' };
     const agent = (await request(cay, '/v1/agents')).json().agents[0].type;
     const said = await request(cay, `/v1/agents/${agent}/bad/messages`, { method: 'POST', body: '{"text":"hello"}', headers: { accept: 'application/json' } });
     assert.equal(said.status, 200, said.body);
@@ -169,12 +171,19 @@ describe('bad input', () => {
     'post /v1/sandboxes/{id}/files/mkdir': { path: '/work/d' },
     'post /v1/sandboxes/{id}/files/move': { from: '/work/a', to: '/work/b' },
     'post /v1/sandboxes/{id}/snapshots': {},
+    'put /v1/facets/{name}': {},
+    'post /v1/facets/{name}/query': { sql: 'SELECT 1' },
+    'post /v1/facets/{name}/copy': { to: 'copy' },
     'post /v1/keys': { name: 'x' },
     'post /v1/tasks': { type: 'run', input: { code: 'export default () => 1' } },
   };
   /** Where one field makes the others unread: what it takes instead of the base, by the first word of the place. */
   const said = { id: 'm1', role: 'user', parts: [{ type: 'text', text: 'hello' }] };
-  const others = { 'post /v1/agents/{agent}/{name}/messages': { message: { message: said }, messages: { messages: [said] } } };
+  const others = {
+    'post /v1/agents/{agent}/{name}/messages': { message: { message: said }, messages: { messages: [said] } },
+    'post /v1/facets/{name}/query': { batch: { batch: [{ sql: 'SELECT 1' }] } },
+    'put /v1/facets/{name}': { migrations: { migrations: [{ number: 1, sql: 'SELECT 1' }] } },
+  };
   const operations = Object.entries(api.paths).flatMap(([path, methods]) =>
     Object.entries(methods)
       .filter(([, o]) => o.requestBody?.content?.['application/json'])

@@ -54,6 +54,14 @@ const table = {
   'GET /v1/workers/{id}': { access: 'read', path: '/v1/workers/owned', owned: 'alone', statuses: [200] },
   'PUT /v1/workers/{id}': { access: 'run', path: '/v1/workers/other', body: { code: 'export default {}' }, statuses: [200] },
   'DELETE /v1/workers/{id}': { access: 'run', path: '/v1/workers/none', statuses: [404] },
+  'GET /v1/facets': { access: 'read', statuses: [200] },
+  'GET /v1/facets/{name}': { access: 'read', path: '/v1/facets/owned', owned: 'alone', statuses: [200] },
+  'PUT /v1/facets/{name}': { access: 'run', path: '/v1/facets/other', statuses: [200, 201] },
+  'DELETE /v1/facets/{name}': { access: 'run', path: '/v1/facets/none', statuses: [404] },
+  'POST /v1/facets/{name}/query': { access: 'run', path: '/v1/facets/owned/query', owned: 'alone', body: { sql: 'SELECT 1' }, statuses: [200] },
+  'POST /v1/facets/{name}/copy': { access: 'run', path: '/v1/facets/owned/copy', owned: 'alone', body: { to: 'owned' }, statuses: [409] },
+  'GET /v1/facets/{name}/export': { access: 'read', path: '/v1/facets/owned/export', owned: 'alone', statuses: [200] },
+  'PUT /v1/facets/{name}/import': { access: 'run', path: '/v1/facets/other/import', statuses: [400] },
   'GET /v1/agents': { access: 'read', statuses: [200] },
   'GET /v1/models': { access: 'read', statuses: [200] },
   'GET /v1/agents/{agent}/{name}/messages/{chat}/stream': { access: 'read', path: '/v1/agents/sandbox-agent/a/messages/any/stream', statuses: [204] },
@@ -125,6 +133,7 @@ before(async () => {
   cay = await startCay({ dataDir: first.dataDir, config: { require_key: true } });
   const put = { method: 'PUT', headers: bearer(keys.owner.text), body: JSON.stringify({ code: 'export default {}' }) };
   assert.equal((await request(cay, '/v1/workers/owned', put)).status, 200);
+  assert.equal((await request(cay, '/v1/facets/owned', { method: 'PUT', headers: bearer(keys.owner.text) })).status, 201);
   const { paths } = (await request(cay, '/openapi.json')).json();
   operations = Object.entries(paths).flatMap(([path, item]) =>
     Object.keys(item)

@@ -418,6 +418,7 @@ static int cli_db_dot(struct db_cli *c, const char *line, bool *ret_over) {
 /* A statement that fails does not end it; the exit status tells of the last one that did. */
 static int cli_db_shell(struct db_cli *c, struct err *err) {
     _cleanup_(buf) struct buf sql;
+    buf_init(&sql, SQL_BYTES);
     _cleanup_(json) json_t *none = json_array();
     _cleanup_(free) char *line = NULL;
     size_t size = 0;
@@ -428,7 +429,6 @@ static int cli_db_shell(struct db_cli *c, struct err *err) {
     int rc = cli_db_call(c, NULL, c->args.rest[0], "", NULL, &there, err);
     if (rc < 0)
         return rc;
-    buf_init(&sql, SQL_BYTES);
     while (!over) {
         if (talks)
             (void)fprintf(stderr, "%s%s ", sql.len ? "  ..." : c->args.rest[0], sql.len ? "" : ">");

@@ -247,6 +247,7 @@ static int databases_make_folder(struct database_op *op, struct err *err) {
     _cleanup_(free) char *limits = path_join(op->dir, FACET_LIMITS_FILE);
     _cleanup_(free) char *file = path_join(op->temporary, DATABASE_FILE);
     _cleanup_(buf) struct buf text;
+    buf_init(&text, 4096);
     int rc =
         op->kind == DATABASE_COPY ? databases_find(op, err) : path_mkdirs(op->owner_dir, 0700, err);
     if (rc == 0)
@@ -255,7 +256,6 @@ static int databases_make_folder(struct database_op *op, struct err *err) {
         return rc;
     if (mkdir(op->temporary, 0700) < 0)
         return err_sys(err, "create a folder for the database");
-    buf_init(&text, 4096);
     if (fd_read_file(AT_FDCWD, limits, &text, err) == 0 && text.data) {
         rc = databases_write_file(op->temporary, FACET_LIMITS_FILE, text.data, err);
         if (rc < 0)
