@@ -89,7 +89,7 @@
 #define LIMIT_FACET_MEMORY_BYTES (64 * 1024 * 1024)
 #define LIMIT_FACET_BATCH        1000
 #define LIMIT_FACET_STALL_MS     10000
-#define LIMIT_DATABASE_OPS       16 /* listed, copied, imported or removed at a time */
+#define LIMIT_DATABASE_OPS       16 /* exported, imported or copied at a time */
 
 /* One answer of a model. The largest today say some 500 KB. */
 #define LIMIT_MODEL_REQUEST_BYTES (32 * 1024 * 1024)

@@ -167,7 +167,8 @@ static const char *const CHECK_ORDER[] = {
     "SELECT 'index', name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL",
     "SELECT 'view', name, sql FROM sqlite_schema WHERE type = 'view'",
     "SELECT 'trigger', name, sql FROM sqlite_schema WHERE type = 'trigger'",
-    "SELECT 'entry', name, sql FROM sqlite_schema WHERE type NOT IN ('table','index','view','trigger')",
+    "SELECT 'entry', name, sql FROM sqlite_schema WHERE type NOT IN "
+    "('table','index','view','trigger')",
 };
 
 static int check_replay_all(struct db *db, struct db *copy, struct err *err) {

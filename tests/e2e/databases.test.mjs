@@ -348,6 +348,62 @@ test('an import replaces all, keeps the limits, and cuts off who held the old on
   assert.deepEqual(leftovers(), []);
 });
 
+test('whoever opens it while it is replaced has the old one or the new one, and afterwards the new one', async () => {
+  const versions = [0, 1].map((n) => sqliteFile((db) => db.exec(`CREATE TABLE v(n); INSERT INTO v VALUES (${n}), (${n})`)));
+  assert.equal((await importFile('swap', versions[0])).status, 201);
+  let over = false;
+  const seen = new Set();
+  const readers = Array.from({ length: 6 }, async () => {
+    while (!over) {
+      const got = await send('/swap/query', { method: 'POST', body: { sql: 'SELECT n FROM v', readonly: true } });
+      if (got.status === 200) seen.add(JSON.stringify(got.json().rows));
+      else assert.equal(got.status, 503, got.body);
+    }
+  });
+  try {
+    for (let i = 1; i <= 30; i++) {
+      const got = await importFile('swap', versions[i % 2]);
+      assert.equal(got.status, 200, got.body);
+      const now = await until(async () => {
+        const answer = await send('/swap/query', { method: 'POST', body: { sql: 'SELECT n FROM v' } });
+        return answer.status === 200 && answer.json().rows;
+      }, 'an answer');
+      assert.deepEqual(now, [[i % 2], [i % 2]], `after import ${i}`);
+    }
+  } finally {
+    over = true;
+  }
+  await Promise.all(readers);
+  assert.deepEqual([...seen].filter((text) => !['[[0],[0]]', '[[1],[1]]'].includes(text)), []);
+  assert.deepEqual(leftovers(), []);
+});
+
+test('exports that nobody reads count, and one key has a share of them', async () => {
+  await put('slow', undefined, { key: keys.ann });
+  await query('slow', { sql: 'CREATE TABLE t(a)' }, { key: keys.ann });
+  for (let i = 0; i < 20; i++) await query('slow', { sql: 'INSERT INTO t VALUES (zeroblob(1000000))' }, { key: keys.ann });
+  const open = [];
+  const begin = () =>
+    new Promise((resolve, reject) => {
+      const req = httpRequest({ port: cay.port, path: '/v1/facets/slow/export', headers: bearer(keys.ann.text) });
+      req.once('error', reject);
+      req.once('response', (res) => {
+        res.pause();
+        res.on('error', () => {});
+        open.push(req);
+        resolve(res.statusCode);
+      });
+      req.end();
+    });
+  const statuses = [];
+  for (let i = 0; i < 13; i++) statuses.push(await begin());
+  assert.deepEqual(statuses, [...Array(12).fill(200), 429]);
+  assert.equal((await put('quick', undefined, { key: keys.bob })).status, 201);
+  assert.equal((await send('/quick/export', { key: keys.bob })).status, 200);
+  for (const req of open) req.destroy();
+  await until(async () => (await send('/slow/export', { key: keys.ann })).status === 200, 'the room of those who left');
+});
+
 test('hostile files are refused, each for its reason, and leave what was there', async () => {
   await put('safe', { migrations: [{ number: 1, sql: 'CREATE TABLE kept(a); INSERT INTO kept VALUES (42)' }] });
   const plain = sqliteFile((db) => {

@@ -55,8 +55,6 @@ static void api_database_free(void *ctx) {
     free(w->dir);
     buf_finish(&w->migrations);
     buf_finish(&w->json);
-    if (w->fd >= 0)
-        (void)close(w->fd);
     free(w);
 }
 
@@ -565,12 +563,14 @@ static void api_database_end_export(struct api_database *w, bool whole) {
         http_stream_end(w->req);
     else
         http_stream_break(w->req);
+    database_op_leave(w->op);
     api_database_free(w);
 }
 
 static void api_database_on_export_gone(void *ctx) {
     struct api_database *w = ctx;
     http_stream_end(w->req);
+    database_op_leave(w->op);
     api_database_free(w);
 }
 
@@ -594,13 +594,12 @@ static void api_database_send_more(void *ctx) {
 
 static void api_database_on_exported(void *ctx, struct database_result *r) {
     struct api_database *w = ctx;
-    w->op = NULL;
     if (r->err.code) {
+        w->op = NULL;
         api_database_fail(w, &r->err);
         return;
     }
     w->fd = r->fd;
-    r->fd = -1;
     w->bytes = r->bytes;
     _cleanup_(free) char *name = xasprintf("attachment; filename=\"%s.db\"", w->name);
     http_req_on_gone(w->req, api_database_on_export_gone, w);

@@ -45,6 +45,7 @@ struct database_op {
     bool in_thread;
     bool abandoned; /* nobody wants its result */
     bool ending;
+    bool delivered; /* it is over, and only its file is kept */
     enum database_kind kind;
     char owner[ID_SIZE];
     char *owner_dir; /* where the owner's databases are */
@@ -344,13 +345,18 @@ static void databases_free_if_over(struct databases *all) {
     free(all);
 }
 
+/* What may take long, and room on the disk. */
+static bool database_counts(enum database_kind kind) {
+    return kind == DATABASE_EXPORT || kind == DATABASE_COPY || kind == DATABASE_IMPORT;
+}
+
 static void database_free(struct database_op *op) {
     struct databases *all = op->all;
     struct database_op **at = &all->ops;
     while (*at != op)
         at = &(*at)->next;
     *at = op->next;
-    if (op->kind != DATABASE_SWEEP) {
+    if (database_counts(op->kind)) {
         shares_remove(&all->shares, op->owner);
         all->nops--;
     }
@@ -370,14 +376,17 @@ static void database_free(struct database_op *op) {
     databases_free_if_over(all);
 }
 
+/* The file of an export takes room on the disk until its asker has read it: so long it counts. */
 static void database_deliver(struct database_op *op) {
     struct database_result *r = &op->result;
+    bool stays = op->kind == DATABASE_EXPORT && op->done && !r->err.code;
+    op->delivered = stays;
     r->fd = op->fd;
     r->description = &op->description;
     if (op->done)
         op->done(op->ctx, r);
-    op->fd = r->fd;
-    database_free(op);
+    if (!stays)
+        database_free(op);
 }
 
 static void databases_on_work(uv_work_t *w) {
@@ -617,24 +626,30 @@ static struct database_op *database_create(struct databases *all,
 struct database_op *databases_start(struct databases *all, const struct database_request *request,
                                     struct err *err) {
     const char *owner = request->owner ? request->owner : "";
-    if (all->nops >= LIMIT_DATABASE_OPS ||
-        shares_held(&all->shares, owner) >= share_of(owner, LIMIT_DATABASE_OPS)) {
+    bool counts = database_counts(request->kind);
+    if (counts && (all->nops >= LIMIT_DATABASE_OPS ||
+                   shares_held(&all->shares, owner) >= share_of(owner, LIMIT_DATABASE_OPS))) {
         (void)err_set(err, ERR_RATE,
-                      "too many databases are being listed, copied or removed: try again");
+                      "too many databases are being exported, imported or copied: try again");
         return NULL;
     }
-    shares_add(&all->shares, owner);
-    all->nops++;
+    if (counts) {
+        shares_add(&all->shares, owner);
+        all->nops++;
+    }
     struct database_op *op = database_create(all, request);
     database_go_on(op); /* the first step is work for a thread */
     return op;
 }
 
 void database_op_leave(struct database_op *op) {
+    if (op->delivered) {
+        database_free(op);
+        return;
+    }
     op->done = NULL;
     op->on_room = NULL;
-    op->abandoned = op->abandoned || op->kind == DATABASE_EXPORT || op->kind == DATABASE_IMPORT ||
-                    op->kind == DATABASE_COPY;
+    op->abandoned = op->abandoned || database_counts(op->kind);
     if (op->abandoned && !op->in_thread && !op->ending)
         database_end(op);
 }
@@ -662,8 +677,8 @@ void databases_close(struct databases *all) {
         if (op->in_thread) { /* it ends when it comes back, without the facets */
             facets_release(&op->hold);
             facets_release(&op->temporary_hold);
-        } else if (!op->ending) {
-            database_end(op);
+        } else {
+            database_end(op); /* only what is delivered has ended, and all requests are gone */
         }
     }
     all->closing = true;

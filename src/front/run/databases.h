@@ -58,11 +58,11 @@ struct database_result {
     struct err err;                       /* code 0: it went well */
     const struct database_entry *entries; /* LIST, by name */
     size_t n;
-    bool more;                     /* LIST: there are others after these */
-    bool created;                  /* MAKE, IMPORT: there was none */
-    uint64_t bytes;                /* REMOVE, EXPORT */
-    uint64_t files;                /* REMOVE */
-    int fd;                        /* EXPORT: the callee may take it, and sets it to -1 then */
+    bool more;      /* LIST: there are others after these */
+    bool created;   /* MAKE, IMPORT: there was none */
+    uint64_t bytes; /* REMOVE, EXPORT */
+    uint64_t files; /* REMOVE */
+    int fd;         /* EXPORT: good until database_op_leave(), which must be called then */
     const struct buf *description; /* IMPORT: as INSPECT has it */
 };
 
