@@ -249,7 +249,8 @@ test('migrations are applied once, in order, and a changed one is an error', asy
   assert.equal(both.user_version, 2);
   assert.deepEqual(both.migrations.map(({ number, name }) => [number, name]), [[1, 'users'], [2, 'more']]);
   assert.equal((await migrate([two], 200)).applied, 0);
-  await migrate([{ ...one, sql: `${one.sql} ` }, two], 409, /migration 1 was applied with another text/);
+  for (const sql of [`${one.sql} `, one.sql.slice(0, -1), one.sql.replace('users', 'USERS')])
+    await migrate([{ ...one, sql }, two], 409, /migration 1 was applied with another text/);
   await migrate([one, two, { number: 3, sql: 'CREATE TABLE half(a); INSERT INTO nosuch VALUES (1)' }], 400, /migration 3: .*no such table: nosuch/);
   await migrate([{ number: 3, sql: "ATTACH 'x' AS y" }], 400, /migration 3: .*ATTACH/);
   await migrate([{ number: 4, sql: 'COMMIT' }], 400, /migration 4: .*transactions/);
