@@ -62,7 +62,6 @@ struct database_op {
     struct facet_hold temporary_hold; /* of the uploaded one while it is checked */
     struct buf body, writing;         /* IMPORT: what waits, and what a thread writes */
     struct buf description;
-    uint64_t received;
     bool takes_body, body_ended, wants_room;
     struct database_result result;
     struct database_entry *entries;
@@ -537,15 +536,9 @@ static void database_feed(struct database_op *op) {
 }
 
 bool database_op_add(struct database_op *op, const void *data, size_t len) {
-    op->received += len;
     if (op->result.err.code)
         return false;
-    if (op->received > op->all->opt.max_bytes)
-        (void)err_set(&op->result.err, ERR_TOO_LARGE,
-                      "the file has more than %llu bytes, the disk limit of databases here "
-                      "(facet_disk_bytes)",
-                      (unsigned long long)op->all->opt.max_bytes);
-    else if (!buf_add(&op->body, data, len))
+    if (!buf_add(&op->body, data, len))
         (void)err_set(&op->result.err, ERR_TOO_LARGE, "the upload comes faster than it is written");
     op->wants_room = op->wants_room || op->body.len >= ROOM_BYTES;
     if (op->takes_body && !op->in_thread) {

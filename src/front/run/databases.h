@@ -22,7 +22,6 @@ struct databases_options {
     struct facets *facets;
     const char *data_dir;          /* borrowed, as is the next */
     const struct facet_open *open; /* how they are opened */
-    uint64_t max_bytes;            /* of an upload */
 };
 
 struct databases;
@@ -83,7 +82,8 @@ struct database_request {
 /* NULL: ERR_RATE, and done is not called. All texts are copied. */
 struct database_op *databases_start(struct databases *all, const struct database_request *request,
                                     struct err *err);
-/* IMPORT: the next bytes of the file. False: no more before on_room(). */
+/* IMPORT: the next bytes of the file, as many as the caller lets come. False: no more before
+ * on_room(). */
 bool database_op_add(struct database_op *op, const void *data, size_t len);
 /* IMPORT: that was all of it. It is checked by a cay-facet of its own, and takes the place of the
  * database if it is good. */

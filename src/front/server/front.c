@@ -244,12 +244,10 @@ static int open_runner(struct front_server *s, struct err *err) {
                                                .joins = s->isolates.joins,
                                                .njoins = s->isolates.njoins,
                                                .facet_fd = s->siblings.fds[SIBLING_FACET]});
-    f->databases = databases_create(
-        &(struct databases_options){.loop = &s->loop,
-                                    .facets = f->runner->facets,
-                                    .data_dir = s->config->data_dir,
-                                    .open = &f->facet_open,
-                                    .max_bytes = s->config->runner.facet.disk_bytes});
+    f->databases = databases_create(&(struct databases_options){.loop = &s->loop,
+                                                                .facets = f->runner->facets,
+                                                                .data_dir = s->config->data_dir,
+                                                                .open = &f->facet_open});
     f->jobs = jobs_create(&s->loop, f->store);
     f->tails = tails_create(&s->loop, f->store, s->config->tail_origins, s->config->ntail_origins);
     return workers_create(&(struct workers_options){.facet_open = &f->facet_open,
