@@ -136,6 +136,7 @@ describe('bad input', () => {
     real.snapshots = { id: (await post(`/v1/sandboxes/${fill.id}/snapshots`, {})).id };
     real.tasks = { id: (await post('/v1/tasks', bases['post /v1/tasks'])).id };
     real.keys = { id: (await post('/v1/keys', { name: 'real' })).id };
+    real.projects = { id: (await post('/v1/projects', { name: 'real' })).id };
     const made = await request(cay, '/v1/workers/real', { method: 'PUT', body: JSON.stringify(bases['put /v1/workers/{id}']) });
     assert.equal(made.status, 200, made.body);
     real.workers = { id: 'real' };
@@ -170,6 +171,10 @@ describe('bad input', () => {
     'post /v1/sandboxes/{id}/files/move': { from: '/work/a', to: '/work/b' },
     'post /v1/sandboxes/{id}/snapshots': {},
     'post /v1/keys': { name: 'x' },
+    'patch /v1/keys/{id}': {},
+    'post /v1/keys/{id}/rotate': {},
+    'post /v1/projects': { name: 'x' },
+    'patch /v1/projects/{id}': {},
     'post /v1/tasks': { type: 'run', input: { code: 'export default () => 1' } },
   };
   /** Where one field makes the others unread: what it takes instead of the base, by the first word of the place. */

@@ -42,8 +42,13 @@ test('wrong words get exit status 2 and a line that helps', async () => {
     [['serve', '--listen', '127.0.0.1:99999'], /is no address/],
     [['serve', '--listen', 'unix:'], /needs a path/],
     [['serve', '--log-level', 'loud'], /--log-level is debug/],
-    [['key'], /say create, list or revoke/],
-    [['key', 'make'], /say create, list or revoke/],
+    [['key'], /say create, list, revoke or rotate/],
+    [['key', 'make'], /say create, list, revoke or rotate/],
+    [['key', 'rotate'], /say which key/],
+    [['project'], /say create, list, show or edit/],
+    [['project', 'create'], /a project needs a name/],
+    [['project', 'edit'], /say which project/],
+    [['project', 'list', 'word'], /unexpected argument "word"/],
     [['key', 'create'], /--name NAME/],
     [['key', 'create', 'word', '--name', 'x'], /unexpected argument "word"/],
     [['key', 'revoke'], /say which key/],
@@ -69,7 +74,7 @@ test('wrong words get exit status 2 and a line that helps', async () => {
 /** Each command, with the words that it needs at least. */
 const COMMANDS = {
   run: ['x.js'], exec: ['true'], code: ['x'], execute: ['x'], chat: ['x'], usage: [], doctor: [], prune: [], version: [],
-  vercel: ['env'], config: ['show'], key: ['list'],
+  vercel: ['env'], config: ['show'], key: ['list'], project: ['list'],
   'task submit': ['{}'], 'task ls': [], 'task show': ['x'], 'task logs': ['x'], 'task wait': ['x'], 'task cancel': ['x'],
   'sandbox create': [], 'sandbox ls': [], 'sandbox exec': ['x', 'true'], 'sandbox cp': ['x:/y', 'z'], 'sandbox logs': ['x'],
   'sandbox pause': ['x'], 'sandbox resume': ['x'], 'sandbox extend': ['x', '1m'], 'sandbox snapshot': ['x'], 'sandbox rm': ['x'],
@@ -169,8 +174,8 @@ test('keys: create, list, revoke', async (t) => {
   assert.deepEqual(
     listed.map(({ created_at, ...rest }) => rest),
     [
-      { id: one.id, name: 'first ä', scope: 'admin', rate_per_minute: 10, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
-      { id: two.id, name: 'second', scope: 'run', rate_per_minute: 0, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
+      { id: one.id, project: 'default', name: 'first ä', scope: 'admin', rate_per_minute: 10, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
+      { id: two.id, project: two.project, name: 'second', scope: 'run', rate_per_minute: 0, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
     ],
   );
   const text = await ok('key', 'list', '--data-dir', dir);

@@ -27,6 +27,11 @@ test('the workers of an earlier version are there after the update, once', async
   t.after(() => first.clean());
   const mine = await createKey(first.dataDir, { name: 'mine' });
   await first.halt();
+  // A key of then owned what it made: it is a project under the same id now.
+  withLedger(first.dataDir, (db) => {
+    db.prepare('INSERT INTO projects (id, name, created_ms) VALUES (?, ?, 0)').run(mine.id, mine.id);
+    db.prepare('UPDATE keys SET project = id WHERE id = ?').run(mine.id);
+  });
   const label = `shop-${mine.id.slice(-10)}`;
   withStore(first.dataDir, (db) =>
     addOldWorkers(db, [

@@ -146,6 +146,7 @@ int agent_set_messages(struct agent *a, const struct agent_listener *from,
 int agent_clear(struct agent *a, const struct agent_listener *from, struct err *err);
 
 struct agent_chat {
+    const char *key;             /* that asks, and pays; "" for the operator */
     const char *turn;            /* the client's id for it */
     struct uimessages *messages; /* whose texts may be taken */
     const char *model;           /* that is to answer; NULL: the agent's */

@@ -160,7 +160,7 @@ void sync_finish(struct sync *s);
 
 /* --- tools.c --- */
 
-struct tool_env *agent_tools(struct agent *a);
+struct tool_env *agent_tools(struct agent *a, const char *key);
 /* Frees what can be made again, unless a tool is at work. */
 void agent_tools_rest(struct agent *a);
 void agent_tools_finish(struct agent *a);

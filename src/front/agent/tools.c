@@ -91,8 +91,9 @@ static void make_facets(struct agent *a) {
     }
 }
 
-struct tool_env *agent_tools(struct agent *a) {
+struct tool_env *agent_tools(struct agent *a, const char *key) {
     const struct agents *all = a->agents;
+    a->tool_env.key = key;
     if (a->facets)
         return &a->tool_env;
     a->bindings.items = xcalloc(a->def->nenv + 1, sizeof(*a->bindings.items));
@@ -103,6 +104,7 @@ struct tool_env *agent_tools(struct agent *a) {
                                     .runner = all->opt.runner,
                                     .jobs = all->opt.jobs,
                                     .owner = a->owner,
+                                    .key = key,
                                     .title = agent_title(a),
                                     .limits = all->opt.runner->config.limits,
                                     .bindings = &a->bindings,

@@ -9,6 +9,7 @@
 #include "front/agent/excerpt.h"
 #include "front/agent/internal.h"
 #include "front/agent/uimessage.h"
+#include "front/common/share.h"
 #include "front/model/ask.h"
 
 #include <stdio.h>
@@ -55,6 +56,7 @@ struct turn {
     struct chunks *chunks;   /* NULL while it waits */
     struct dialog *dialog;   /* NULL until it runs */
     char *said;              /* what it answers, the beginning of it */
+    char key[ID_SIZE];       /* who asked for it */
     int64_t begun_ms;
     bool waited;
     struct history_wait written; /* until what it answers is */
@@ -136,11 +138,14 @@ static int turn_record_begin(struct turn *t, struct err *err) {
     t->begun_ms = clock_mono_ms();
     _cleanup_(free) char *text =
         xasprintf("%lld %s", (long long)t->place, chunks_message_id(t->chunks));
-    int rc = job_begin(
-        a->agents->opt.jobs,
-        &(struct job_spec){
-            .kind = "chat", .owner = a->owner, .title = title, .cancel = turn_on_cancel, .ctx = t},
-        &t->job, err);
+    int rc = job_begin(a->agents->opt.jobs,
+                       &(struct job_spec){.kind = "chat",
+                                          .owner = a->owner,
+                                          .key = t->key,
+                                          .title = title,
+                                          .cancel = turn_on_cancel,
+                                          .ctx = t},
+                       &t->job, err);
     if (rc == -ERR_RATE)
         return rc;
     if (rc < 0 || history_set(a->history, "turn", text, err) < 0)
@@ -433,7 +438,7 @@ static void read_excerpt(struct turn *t, struct excerpt *c) {
     *r = (struct excerpt_reading){.turn = t, .excerpt = c};
     t->reading = r;
     r->item = intake_start(a->agents->opt.intake,
-                           &(struct intake_ask){.owner = a->owner,
+                           &(struct intake_ask){.owner = share_name(a->owner, t->key),
                                                 .bytes = excerpt_bytes(c),
                                                 .waits = true,
                                                 .work = turn_on_read,
@@ -511,6 +516,7 @@ static struct dialog *start_dialog(struct turn *t) {
         .models = a->agents->opt.models,
         .accounts = a->agents->opt.accounts,
         .owner = a->owner,
+        .key = t->key,
         .kind = "chat",
         .model = &t->model,
         .system = d->prompt,
@@ -518,7 +524,7 @@ static struct dialog *start_dialog(struct turn *t) {
         .is_large = t->is_large,
         .tools = d->tools,
         .ntools = d->ntools,
-        .tool_env = agent_tools(a),
+        .tool_env = agent_tools(a, t->key),
         .script = d->demo,
         .max_steps = d->max_steps,
         .max_tokens = d->max_tokens,
@@ -591,6 +597,7 @@ int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err) {
     t->agent = a;
     t->id = xstrdup(ask->id);
     t->from = ask->from;
+    (void)snprintf(t->key, sizeof(t->key), "%s", ask->chat->key);
     t->model = ask->model;
     t->user_ids = json_incref(ask->user_ids);
     t->said = ask->chat->messages->said ? xstrdup(ask->chat->messages->said) : NULL;

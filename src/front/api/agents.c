@@ -17,11 +17,6 @@ enum {
     HEAD_WAIT_MS = 15000, /* longer than a call waits for money that others hold */
 };
 
-static const char *api_agents_owner_of(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who ? who->key_id : "";
-}
-
 /* --- the original clients --- */
 
 static bool api_agents_is_known(const struct front *f, struct http_req *req) {
@@ -48,12 +43,13 @@ static void api_agents_on_connect(struct http_req *req, void *ctx) {
         return;
     if (!http_req_is_upgrade(req))
         http_respond_text(req, 404, "Not implemented");
-    else if (agents_get(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    else if (agents_get(f->agents, front_project(req), http_req_param(req, "agent"),
                         http_req_param(req, "name"), &a, &err) < 0)
         api_agents_refuse(req, &err);
     else
         agent_socket_accept(req, a,
-                            &(struct agent_socket_gate){.key_id = api_agents_owner_of(req),
+                            &(struct agent_socket_gate){.key_id = front_key(req),
+                                                        .share = front_share(req),
                                                         .admit = api_agents_admit,
                                                         .ctx = f,
                                                         .intake = f->intake});
@@ -63,7 +59,7 @@ static void api_agents_on_connect(struct http_req *req, void *ctx) {
 static int api_agents_read_messages(const struct front *f, const struct http_req *req,
                                     struct buf *out, struct err *err) {
     struct agent *a = NULL;
-    int rc = agents_find(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    int rc = agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                          http_req_param(req, "name"), &a, err);
     if (rc == 0 && a)
         return agent_messages(a, out, err);
@@ -345,7 +341,7 @@ static void post_message(struct http_req *req, void *ctx) {
     struct err err;
     struct agent *a;
     void *read = NULL;
-    if (agents_get(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    if (agents_get(f->agents, front_project(req), http_req_param(req, "agent"),
                    http_req_param(req, "name"), &a, &err) < 0 ||
         check_turn_id(req, &err) < 0 || http_req_read(req, &read, &err) < 0) {
         http_respond_err(req, &err);
@@ -360,7 +356,8 @@ static void post_message(struct http_req *req, void *ctx) {
     const char *accept = http_req_header(req, "accept");
     w->stream = !accept || strstr(accept, "application/json") == NULL;
     w->listener = (struct agent_listener){.events = &events, .ctx = w};
-    struct agent_chat chat = {.turn = w->turn,
+    struct agent_chat chat = {.key = front_key(req),
+                              .turn = w->turn,
                               .messages = r->messages,
                               .model = r->model,
                               .whole = r->whole,
@@ -442,7 +439,7 @@ static void resume_stream(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct agent *a = NULL;
-    if (agents_find(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    if (agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                     http_req_param(req, "name"), &a, &err) < 0) {
         http_respond_err(req, &err);
         return;
@@ -473,7 +470,7 @@ static void stop_turn(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct agent *a = NULL;
-    int rc = agents_find(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    int rc = agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                          http_req_param(req, "name"), &a, &err);
     if (rc == 0 && (!a || !agent_cancel(a, http_req_param(req, "turn"))))
         rc = err_set(&err, ERR_NOT_FOUND, "there is no such turn; it may have ended");
@@ -483,7 +480,7 @@ static void stop_turn(struct http_req *req, void *ctx) {
 static void remove_agent(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    int rc = agents_remove(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    int rc = agents_remove(f->agents, front_project(req), http_req_param(req, "agent"),
                            http_req_param(req, "name"), &err);
     api_agents_changed(f, req, NULL, rc, &err);
 }
@@ -491,7 +488,7 @@ static void remove_agent(struct http_req *req, void *ctx) {
 static void api_agents_reset(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    int rc = agents_reset(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    int rc = agents_reset(f->agents, front_project(req), http_req_param(req, "agent"),
                           http_req_param(req, "name"), &err);
     api_agents_changed(f, req, NULL, rc, &err);
 }
@@ -502,7 +499,7 @@ static void api_agents_on_renamable(void *ctx, const struct err *err) {
     struct change_wait *w = ctx;
     struct err own;
     const struct http_req *req = w->req;
-    int rc = agents_rename(w->front->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    int rc = agents_rename(w->front->agents, front_project(req), http_req_param(req, "agent"),
                            http_req_param(req, "name"), w->to, &own);
     /* Something was changed again. Whatever the reason is, it must not keep the loop busy. */
     if (rc == -ERR_UNAVAILABLE && ++w->tries < RENAME_TRIES)
@@ -542,7 +539,7 @@ static json_t *api_agents_describe(struct front *f, const struct http_req *req,
         (void)json_array_append_new(tools, json_string(d->tools[i].name));
     return json_pack("{s:s,s:s,s:s,s:s?,s:o,s:O?,s:o}", "type", d->type, "title", d->title,
                      "description", d->description, "model", d->model, "tools", tools, "try",
-                     d->tries, "names", agents_names(f->agents, api_agents_owner_of(req), d->type));
+                     d->tries, "names", agents_names(f->agents, front_project(req), d->type));
 }
 
 static void api_agents_list(struct http_req *req, void *ctx) {
@@ -581,7 +578,7 @@ static void api_agents_clear(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct agent *a = NULL;
-    int rc = agents_find(f->agents, api_agents_owner_of(req), http_req_param(req, "agent"),
+    int rc = agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                          http_req_param(req, "name"), &a, &err);
     if (rc == 0 && a)
         rc = agent_clear(a, NULL, &err);

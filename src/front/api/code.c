@@ -21,7 +21,8 @@ static void api_code_start(struct http_req *req, void *ctx) {
         rc = code_request_read(body, &r, &err);
     if (rc == 0)
         rc = code_start(f->codes,
-                        &(struct code_ask){.owner = who ? who->key_id : "",
+                        &(struct code_ask){.owner = front_project(req),
+                                           .key = front_key(req),
                                            .scope = front_scope(req),
                                            .grants = grants},
                         &r, id, &err);

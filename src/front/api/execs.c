@@ -170,7 +170,6 @@ static void api_execs_answer(struct exec_watch *w) {
     struct exec_answer *a = begin_answer(w->req, w->exec);
     size_t bytes = a->len[EXEC_STDOUT] + a->len[EXEC_STDERR];
     struct intake *intake = w->front->intake;
-    const struct identity *who = front_identity(w->req);
     http_req_on_gone(a->req, NULL, NULL);
     api_execs_free_watch(w);
     if (bytes <= LIMIT_READ_AT_ONCE_BYTES) {
@@ -180,7 +179,7 @@ static void api_execs_answer(struct exec_watch *w) {
     }
     http_req_on_gone(a->req, api_execs_on_answer_gone, a);
     a->item = intake_start(intake,
-                           &(struct intake_ask){.owner = who ? who->key_id : "",
+                           &(struct intake_ask){.owner = front_share(a->req),
                                                 .bytes = bytes,
                                                 .waits = true, /* one for each request */
                                                 .work = api_execs_write_answer,

@@ -21,11 +21,6 @@ struct run_wait {
     bool stream;
 };
 
-static const char *api_run_owner_of(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who ? who->key_id : "";
-}
-
 static void send_tails(struct run_wait *w, const char *run_id, const char *record, size_t len) {
     size_t i;
     const json_t *t;
@@ -93,12 +88,13 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
     w->req = req;
     w->tails = json_incref(tails);
     w->stream = http_req_accepts(req, "text/event-stream");
-    (void)snprintf(w->owner, sizeof(w->owner), "%s", api_run_owner_of(req));
+    (void)snprintf(w->owner, sizeof(w->owner), "%s", front_project(req));
     w->run = run_ask_start(
         &(struct run_ask){.runner = f->runner,
                           .jobs = f->jobs,
                           .workers = f->workers,
                           .owner = w->owner,
+                          .key = front_key(req),
                           .body = asked->body,
                           .read = asked,
                           .callbacks = {.on_log = api_run_on_log, .on_done = api_run_on_done},
@@ -149,8 +145,11 @@ static void worker_put(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = tails_check(f->tails, asked->tails, &err);
     if (rc == 0)
-        rc = workers_make(f->workers, api_run_owner_of(req), http_req_param(req, "id"), asked, &k,
-                          &err);
+        rc = workers_make(f->workers,
+                          &(struct workers_put){.owner = front_project(req),
+                                                .key = front_key(req),
+                                                .id = http_req_param(req, "id")},
+                          asked, &k, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
@@ -186,7 +185,7 @@ static void worker_get(struct http_req *req, void *ctx) {
     api_ask(ctx, req,
             &(struct ledger_ask){
                 .op = LEDGER_WORKER_GET,
-                .worker_get = {.owner = api_run_owner_of(req), .id = http_req_param(req, "id")}},
+                .worker_get = {.owner = front_project(req), .id = http_req_param(req, "id")}},
             respond_get);
 }
 
@@ -194,7 +193,7 @@ static void worker_list(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     json_t *list = NULL;
-    if (workers_list(f->workers, api_run_owner_of(req), &list, &err) < 0) {
+    if (workers_list(f->workers, front_project(req), &list, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
@@ -212,7 +211,7 @@ static void worker_delete(struct http_req *req, void *ctx) {
     api_ask(ctx, req,
             &(struct ledger_ask){
                 .op = LEDGER_WORKER_DELETE,
-                .worker_delete = {.owner = api_run_owner_of(req), .id = http_req_param(req, "id")}},
+                .worker_delete = {.owner = front_project(req), .id = http_req_param(req, "id")}},
             respond_deleted);
 }
 

@@ -120,7 +120,7 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
     const char *provider;
     char model[MODEL_ID_BYTES + 1];
     front_model(f, &provider, model);
-    bool admin = who && who->scope == KEY_SCOPE_ADMIN;
+    bool admin = who && who->server;
     struct json_writer w;
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
@@ -159,6 +159,8 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
         json_writer_str(&w, who->key_id);
         json_writer_key(&w, "name");
         json_writer_str(&w, who->name);
+        json_writer_key(&w, "project");
+        json_writer_str(&w, *who->project ? who->project : "default");
         json_writer_object_end(&w);
     } else {
         json_writer_null(&w);

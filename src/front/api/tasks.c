@@ -62,7 +62,8 @@ static void write_raw(struct json_writer *w, const char *key, const char *json) 
 static void api_tasks_write(struct json_writer *w, const struct ledger_task *t, bool whole) {
     json_writer_object_begin(w);
     api_tasks_write_text(w, "id", t->id);
-    api_tasks_write_text(w, "key", t->owner);
+    api_tasks_write_text(w, "project", *t->owner ? t->owner : "default");
+    api_tasks_write_text(w, "key", t->key);
     api_tasks_write_text(w, "type", t->type);
     api_tasks_write_text(w, "state", task_state_name(t->state));
     api_tasks_write_text(w, "title", t->title);
@@ -298,7 +299,8 @@ static void api_tasks_submit(struct http_req *req, void *ctx) {
     }
     char id[ID_SIZE];
     t->id = id_new("task", id);
-    t->owner = front_identity(req)->key_id;
+    t->owner = front_project(req);
+    t->key = front_key(req);
     t->body = asked->input;
     t->own_body = &asked->input;
     t->waiting_max = (size_t)f->config->tasks.waiting_per_key;

@@ -17,6 +17,7 @@ struct verb {
 int cli_serve(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_key(int argc, char **argv);
+int cli_project(int argc, char **argv);
 int cli_config(int argc, char **argv);
 int cli_prune(int argc, char **argv);
 int cli_run(int argc, char **argv);

@@ -38,7 +38,8 @@ static const struct verb verbs[] = {
     {"doctor", "say what this machine offers and what to do about the rest", cli_doctor},
     {"config", "check, show and reload the settings", cli_config},
     {"prune", "delete old records, beyond what is to be kept", cli_prune},
-    {"key", "create, list and revoke API keys", cli_key},
+    {"key", "create, list, rotate and revoke API keys", cli_key},
+    {"project", "create, list and change projects, which own data", cli_project},
     {"version", "print the version", cli_main_version},
     {"help", "print this, or the help of a command", cli_main_help},
 };

@@ -132,7 +132,8 @@ static void open_endpoints(struct front *f) {
         api_health_routes,    api_status_routes, api_config_routes,  api_runs_routes,
         api_artifacts_routes, api_run_routes,    api_tasks_routes,   api_agents_routes,
         api_sandboxes_routes, api_ports_routes,  api_execs_routes,   api_files_routes,
-        api_snapshots_routes, api_code_routes,   api_execute_routes, api_keys_routes};
+        api_snapshots_routes, api_code_routes,   api_execute_routes, api_keys_routes,
+        api_projects_routes};
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         routes[i](f);
     f->vercel = vercel_create(f);

@@ -455,10 +455,11 @@ static void hold_step(struct dialog *d) {
     d->hold = account_hold_call(
         o->accounts,
         &(struct account_call){.owner = o->owner,
+                               .key = o->key,
                                .kind = o->kind,
                                .model = o->model,
                                .input_bytes =
-                                   account_has_limits(o->accounts, o->owner) ? input_bytes(d) : 0,
+                                   account_has_limits(o->accounts, o->key) ? input_bytes(d) : 0,
                                .max_tokens = wanted_tokens(d),
                                .wait_ms = d->meter.streams > 0 ? o->budget.wall_ms : 0},
         dialog_on_held, d);

@@ -107,6 +107,7 @@ struct dialog_options {
     struct models *models;
     struct accounts *accounts; /* what it spends is put down there; NULL: nowhere */
     const char *owner;         /* whose it is, with accounts */
+    const char *key;           /* "" for the operator */
     const char *kind;          /* of its job, with accounts */
     const struct model_info *model;
     const char *system;             /* or NULL */

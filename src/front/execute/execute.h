@@ -47,6 +47,7 @@ int execute_sdk_check(struct executes *all, const json_t *body, struct err *err)
 struct execute_sdk_ask {
     const char *id; /* of the job; NULL: one is made */
     const char *owner;
+    const char *key;    /* "" for the operator */
     const json_t *body; /* of POST /execute/sdk */
 };
 /* Begins a job. No callback: follow it by its id. */

@@ -43,7 +43,8 @@ static const struct sdk_tool {
 struct sdk {
     struct sdk *next;
     struct executes *all;
-    char *owner;
+    char owner[ID_SIZE];
+    char key[ID_SIZE];
     char session[UUID_SIZE];
     struct job *job;
     json_t *body;
@@ -262,7 +263,6 @@ static void free_sdk(struct sdk *x) {
     json_decref(x->body);
     buf_finish(&x->record);
     free(x->system);
-    free(x->owner);
     free(x);
 }
 
@@ -272,7 +272,7 @@ static void unlink_sdk(struct sdk *x) {
         at = &(*at)->next;
     *at = x->next;
     x->all->running--;
-    shares_remove(&x->all->shares, x->owner);
+    shares_remove(&x->all->shares, share_name(x->owner, x->key));
 }
 
 static void execute_sdk_on_end(void *ctx, const struct transcript_end *end) {
@@ -335,6 +335,7 @@ static void execute_sdk_begin(struct sdk *x) {
                                .runner = all->opt.runner,
                                .jobs = all->opt.jobs,
                                .owner = x->owner,
+                               .key = x->key,
                                .title = "RunCode",
                                .limits = all->opt.runner->config.limits,
                                .bindings = &x->bindings,
@@ -363,6 +364,7 @@ static void execute_sdk_begin(struct sdk *x) {
         .models = all->opt.models,
         .accounts = all->opt.accounts,
         .owner = x->owner,
+        .key = x->key,
         .kind = "sdk",
         .model = &x->model,
         .system = x->system,
@@ -391,11 +393,12 @@ static int check_share(const struct executes *all, const char *owner, struct err
     return 0;
 }
 
-static struct sdk *execute_sdk_create(struct executes *all, const char *owner, const json_t *body) {
+static struct sdk *execute_sdk_create(struct executes *all, const struct execute_sdk_ask *ask) {
     struct sdk *x = xcalloc(1, sizeof(*x));
     x->all = all;
-    x->owner = xstrdup(owner);
-    x->body = json_incref((json_t *)(uintptr_t)body);
+    (void)snprintf(x->owner, sizeof(x->owner), "%s", ask->owner);
+    (void)snprintf(x->key, sizeof(x->key), "%s", ask->key);
+    x->body = json_incref((json_t *)(uintptr_t)ask->body);
     return x;
 }
 
@@ -404,7 +407,8 @@ int64_t executes_timeout_ms(const struct executes *all) {
 }
 
 int execute_sdk_check(struct executes *all, const json_t *body, struct err *err) {
-    struct sdk *x = execute_sdk_create(all, "", body);
+    struct sdk *x =
+        execute_sdk_create(all, &(struct execute_sdk_ask){.owner = "", .key = "", .body = body});
     int rc = execute_sdk_read_body(x, err);
     free_sdk(x);
     return rc;
@@ -412,10 +416,10 @@ int execute_sdk_check(struct executes *all, const json_t *body, struct err *err)
 
 int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, char ret_id[ID_SIZE],
                       struct err *err) {
-    struct sdk *x = execute_sdk_create(all, ask->owner, ask->body);
+    struct sdk *x = execute_sdk_create(all, ask);
     int rc = execute_sdk_read_body(x, err);
     if (rc == 0)
-        rc = check_share(all, ask->owner, err);
+        rc = check_share(all, share_name(ask->owner, ask->key), err);
     if (rc == 0) {
         _cleanup_(free) char *title =
             xstrndup(x->prompt, utf8_floor(x->prompt, strcspn(x->prompt, "\r\n"), TITLE_BYTES));
@@ -423,6 +427,7 @@ int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, c
                        &(struct job_spec){.id = ask->id,
                                           .kind = "sdk",
                                           .owner = ask->owner,
+                                          .key = ask->key,
                                           .title = title,
                                           .stores_events = true,
                                           .cancel = execute_sdk_on_cancel,
@@ -438,7 +443,7 @@ int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, c
     x->next = all->list;
     all->list = x;
     all->running++;
-    shares_add(&all->shares, ask->owner);
+    shares_add(&all->shares, share_name(ask->owner, ask->key));
     execute_sdk_begin(x);
     return 0;
 }

@@ -50,7 +50,9 @@ void job_answer_run(struct json_writer *w, const struct store_run *r) {
     json_writer_key(w, "title");
     json_writer_str(w, r->title);
     json_writer_key(w, "key");
-    json_writer_str(w, r->owner);
+    json_writer_str(w, r->key);
+    json_writer_key(w, "project");
+    json_writer_str(w, *r->owner ? r->owner : "default");
     json_writer_key(w, "created_at");
     json_writer_str(w, clock_rfc3339(r->created_ms, text));
     json_writer_key(w, "finished_at");

@@ -95,16 +95,16 @@ static int bind_worker(struct env_item *item, const json_t *v, const struct bind
                            json_object_get(v, "props"), &item->fd, err);
 }
 
-/* What the key may use now; NULL: all of its own. */
-static int grants_of(const struct bindings *b, const char *owner, json_t **ret_grants,
+/* What the key may use now; NULL: all that its project has. */
+static int grants_of(const struct bindings *b, const char *key, json_t **ret_grants,
                      struct err *err) {
     struct identity who;
     *ret_grants = NULL;
-    if (!*owner)
+    if (!*key)
         return 0;
     if (!b->keys)
         return err_set(err, ERR_FORBIDDEN, "no key is known here that could use a facet");
-    int rc = key_identity(b->keys, owner, &who, err);
+    int rc = key_identity(b->keys, key, &who, err);
     if (rc == 0)
         *ret_grants = key_grants(&who);
     return rc;
@@ -132,8 +132,8 @@ static int bindings_bind_all(struct code *c, const struct bindings_scope *scope,
     return rc;
 }
 
-int bindings_make(const struct bindings *b, const char *owner, struct code *c, struct env *ret_env,
-                  struct err *err) {
+int bindings_make(const struct bindings *b, const char *owner, const char *key, struct code *c,
+                  struct env *ret_env, struct err *err) {
     struct env env = {.facet_open = b ? b->facet_open : NULL};
     _cleanup_(json) json_t *grants = NULL;
     bool named = false;
@@ -141,7 +141,7 @@ int bindings_make(const struct bindings *b, const char *owner, struct code *c, s
     for (size_t i = 0; i < c->nenv; i++)
         named = named || c->env[i].name;
     if (named && b)
-        rc = grants_of(b, owner, &grants, err);
+        rc = grants_of(b, key, &grants, err);
     if (rc == 0 && c->nenv > 0)
         rc = bindings_bind_all(
             c, &(struct bindings_scope){.bindings = b, .owner = owner, .grants = grants}, &env,

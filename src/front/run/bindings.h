@@ -18,8 +18,8 @@ struct bindings {
     struct workers *workers;
 };
 
-/* owner: a key's id, or "" for the operator. The code must outlive the result; a guest that gets it
- * may take texts of it. ERR_FORBIDDEN names what the key may not use. b NULL: no server is there,
- * and an env holds plain values only. */
-int bindings_make(const struct bindings *b, const char *owner, struct code *c, struct env *ret_env,
-                  struct err *err);
+/* owner: the project; key: whose grants hold, "" for the operator. The code must outlive the
+ * result; a guest that gets it may take texts of it. ERR_FORBIDDEN names what the key may not use.
+ * b NULL: no server is there, and an env holds plain values only. */
+int bindings_make(const struct bindings *b, const char *owner, const char *key, struct code *c,
+                  struct env *ret_env, struct err *err);

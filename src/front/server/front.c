@@ -187,7 +187,7 @@ static int front_open_ledger(struct front_server *s, struct err *err) {
         rc = ledger_db_take_workers(f->ledger_db, store, err);
     if (rc < 0)
         return rc;
-    f->keys = keyring_create(clock_mono_ms);
+    f->keys = keyring_create(clock_mono_ms, clock_wall_ms);
     struct ledger_watch watch = keyring_watch(f->keys);
     rc = ledger_open(&s->loop, f->ledger_db, &watch, &f->ledger, err);
     if (rc == 0)
@@ -255,15 +255,15 @@ static int open_runner(struct front_server *s, struct err *err) {
                           &f->workers, err);
 }
 
-static void front_on_job_end(void *ctx, const char *owner, const char *kind, bool done,
-                             int64_t wall_ms) {
-    account_count_job(ctx, owner, kind, done, wall_ms);
+static void front_on_job_end(void *ctx, const struct job_ended *ended) {
+    account_count_job(ctx, ended);
 }
 
-/* The limit of a key that was revoked meanwhile is not known any more. */
-static int64_t max_jobs(void *ctx, const char *owner) {
-    struct identity who;
-    return key_identity(ctx, owner, &who, NULL) == 0 ? who.max_jobs : 0;
+/* The limits of a key that was revoked meanwhile are not known any more. */
+static struct jobs_max max_jobs(void *ctx, const char *key) {
+    struct identity who = {0};
+    (void)key_identity(ctx, key, &who, NULL);
+    return (struct jobs_max){.key = who.limits.max_jobs, .project = who.project_limits.max_jobs};
 }
 
 static int open_models(struct front_server *s, struct err *err) {
@@ -403,16 +403,11 @@ static void front_on_page(struct http_req *req, void *ctx) {
     asset_respond(req, CONTAINER_OF(ctx, struct front_server, front)->web_fd);
 }
 
-static const char *front_owner_of(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who ? who->key_id : "";
-}
-
 /* While the ledger is silent nobody knows: streams stay, and nothing new is let in. */
-static bool owner_is_valid(const char *owner, void *ctx) {
+static bool front_key_is_valid(const char *key, void *ctx) {
     const struct front *f = ctx;
     struct identity who;
-    return key_identity(f->keys, owner, &who, NULL) != -ERR_UNAUTHORIZED;
+    return key_identity(f->keys, key, &who, NULL) != -ERR_UNAUTHORIZED;
 }
 
 static void front_on_keys_changed(void *ctx) {
@@ -451,8 +446,9 @@ static int open_http(struct front_server *s, struct err *err) {
         .guest_handler = s->opt->endpoints->guest,
         .fallback = front_on_page,
         .intake = f->intake,
-        .owner = front_owner_of,
-        .is_valid = owner_is_valid,
+        .owner = front_share,
+        .key = front_key,
+        .is_valid = front_key_is_valid,
         .commits = {front_on_submitted, front_on_has_written, f->store},
         .ctx = f,
     });

@@ -118,6 +118,7 @@ int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, stru
         a->hold = account_hold_call(
             env->accounts,
             &(struct account_call){.owner = env->owner,
+                                   .key = env->key,
                                    .kind = env->kind,
                                    .model = env->model,
                                    .input_bytes = strlen(options->system) + strlen(options->text),

@@ -114,7 +114,8 @@ struct tool_env {
     struct later_queue *later;
     struct runner *runner;
     struct jobs *jobs; /* programs are recorded there */
-    const char *owner; /* whose share they take */
+    const char *owner; /* the project */
+    const char *key;   /* "" for the operator */
     const char *title; /* of their records */
     struct run_limits limits;
     const struct env *bindings; /* what programs hold */

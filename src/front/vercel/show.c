@@ -19,8 +19,7 @@ bool vercel_is_v1(const struct http_req *req) {
 }
 
 const char *vercel_owner(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who ? who->key_id : "";
+    return front_project(req);
 }
 
 void vercel_fail(struct http_req *req, int status, const char *code, const char *message) {
