@@ -55,16 +55,70 @@ async function talk(cay, frames, name = 'one', agent = 'sandbox-agent') {
   ws.close();
 }
 
-/** Asks a real API, not the built-in script. says: how it answers, if not in a word. */
-const asks = (act, says) => Object.assign(act, { asks: true, says });
+/** Asks a real API, not the built-in script. says: how it answers, if not in a word; more: { times } that it does, { hangs }
+ *  when it has, { events } of the other API instead. */
+const asks = (act, says, more = {}) => Object.assign(act, { asks: true, says, ...more });
 const delta = (content) => ({ content });
 const cut = (all, n) => Array.from({ length: Math.ceil(all.length / n) }, (_, i) => all.slice(i * n, (i + 1) * n));
-const pieces = (n) => () => cut(text(0.95 * MB), n).map(delta);
-const called = (n) => () => {
+// As much as the budget of the agent allows.
+const SAID = 0.7 * MB;
+const pieces = (n, bytes = SAID) => () => cut(text(bytes), n).map(delta);
+const called = (n, bytes = SAID) => () => {
   const call = (more) => ({ tool_calls: [{ index: 0, ...more }] });
-  const input = cut(JSON.stringify({ sql: 'SELECT 1', v: rows(0.95 * MB) }), n);
+  const input = cut(JSON.stringify({ sql: 'SELECT 1', v: rows(bytes) }), n);
   return [call({ id: 'c1', type: 'function', function: { name: 'queryDatabase', arguments: '' } }), ...input.map((json) => call({ function: { arguments: json } }))];
 };
+
+/** What the other API says: a block, in one event or in many. */
+const block = (content_block, deltas) => () => [
+  { type: 'message_start', message: { usage: { input_tokens: 1, output_tokens: 1 } } },
+  { type: 'content_block_start', index: 0, content_block },
+  ...deltas().map((delta) => ({ type: 'content_block_delta', index: 0, delta })),
+  { type: 'content_block_stop', index: 0 },
+  { type: 'message_delta', delta: { stop_reason: 'end_turn' }, usage: { output_tokens: 1 } },
+  { type: 'message_stop' },
+];
+const thoughts = (n) => block({ type: 'thinking', thinking: '', signature: '' }, () => cut(text(SAID / 2), n).map((thinking) => ({ type: 'thinking_delta', thinking })));
+const texts = (n) => block({ type: 'text', text: '' }, () => cut(text(SAID / 2), n).map((piece) => ({ type: 'text_delta', text: piece })));
+const found = () => block({ type: 'web_search_tool_result', content: rows(0.9 * MB) }, () => []);
+const query = (sql) => () => [{ tool_calls: [{ index: 0, id: 'c1', type: 'function', function: { name: 'queryDatabase', arguments: JSON.stringify({ sql }) } }] }];
+const todos = () => [{ tool_calls: [{ index: 0, id: 'c1', type: 'function', function: { name: 'TodoWrite', arguments: JSON.stringify({ todos: rows(0.8 * MB) }) } }] }];
+
+/** A turn, asked for by a socket and heard by n others; one who comes meanwhile or later reads it again. */
+async function turn(cay, { n = 0, joins = false }) {
+  const open = async (hears = () => {}) => {
+    const ws = new WebSocket(`ws://127.0.0.1:${cay.port}/agents/sandbox-agent/one`);
+    ws.onmessage = (m) => hears(JSON.parse(m.data), ws);
+    await new Promise((resolve, reject) => ((ws.onopen = resolve), (ws.onerror = reject)));
+    return ws;
+  };
+  const others = await Promise.all(Array.from({ length: n }, () => open()));
+  let seen = 0;
+  let over = false;
+  const first = await open((f) => {
+    if (f.type !== 'cf_agent_use_chat_response') return;
+    seen += f.body.length;
+    over ||= f.done;
+  });
+  first.send(chat(JSON.stringify({ messages: [message(14)] })));
+  await until(() => over || (joins && seen > 600_000), 'the turn', 60_000);
+  if (joins) {
+    let read = false;
+    others.push(await open((f, ws) => {
+      if (f.type === 'cf_agent_stream_resuming') ws.send(JSON.stringify({ type: 'cf_agent_stream_resume_ack', id: f.id }));
+      read ||= f.replayComplete === true;
+    }));
+    await until(() => read, 'the replay', 60_000);
+  }
+  for (const ws of [first, ...others]) ws.close();
+}
+
+/** An answer of several steps, and what is kept of it, in each form. */
+async function recorded(cay) {
+  const got = JSON.parse((await ask(cay, 'POST', '/execute/sdk', { prompt: 'x' })).body);
+  await ask(cay, 'GET', `/v1/runs/${got.request_id}`);
+  await ask(cay, 'GET', `/v1/runs/${got.request_id}/events`);
+}
 
 /** An agent whose methods answer with as much as a facet may. */
 const count = (n, columns) => `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ${n}) SELECT ${columns} FROM c`;
@@ -186,13 +240,25 @@ const cases = {
   'rpc large texts': owns({}, (cay) => talk(cay, [rpc('texts')], 'one', 'hoarder')),
   'rpc state': owns({ rows: { facet: 'db', method: 'many' } }, (cay) => talk(cay, [rpc('touch')], 'one', 'hoarder')),
   'state values': owns({ v: { value: [] } }, (cay) => talk(cay, [JSON.stringify({ type: 'cf_agent_state', state: { v: rows(900_000) } }), rpc('touch')], 'one', 'hoarder')),
-  'model text': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), pieces(200)),
-  'model text at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), pieces(700_000)),
-  'model call': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), called(200)),
-  'model call at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' }), [200, 502]), called(700_000)),
+  'model text': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), pieces(200)),
+  'model text at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), pieces(700_000)),
+  'model call': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), called(200)),
+  'model call at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), called(700_000)),
   'sdk model': asks(post('/execute/sdk', () => ({ prompt: text(900_000) }))),
   'sdk model escapes': asks(post('/execute/sdk', () => ({ prompt: 'x' + '\u0001'.repeat(300_000) }))),
-  'sdk model text': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(200)),
+  'sdk model text': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(200, 0.95 * MB)),
+  'sdk model at once': asks(post('/execute/sdk', () => ({ prompt: 'x' })), pieces(700_000, 0.95 * MB)),
+  'sdk model call': asks(post('/execute/sdk', () => ({ prompt: 'x' })), todos),
+  'sdk model record': asks(recorded, todos, { times: 6 }),
+  'sdk model found': asks(post('/execute/sdk', () => ({ prompt: 'x' }), [200, 502]), undefined, { events: found() }),
+  'model thoughts': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), undefined, { events: thoughts(200) }),
+  'model thought at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), undefined, { events: thoughts(900_000) }),
+  'model other at once': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), undefined, { events: texts(700_000) }),
+  'model calls often': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), called(200_000, SAID / 5), { times: 4 }),
+  'model query rows': asks(post('/v1/agents/sandbox-agent/one/messages', () => ({ text: 'hello' })), query(count(18_000, 'i'))),
+  'model text by 24': asks((cay) => turn(cay, { n: 24 }), pieces(700_000)),
+  'model call by 24': asks((cay) => turn(cay, { n: 24 }), called(700_000)),
+  'model text joined': asks((cay) => turn(cay, { joins: true }), pieces(20_000), { hangs: true }),
   'socket rpc': (cay) => talk(cay, [JSON.stringify({ type: 'rpc', id: 'x', method: 'nothing', args: [rows(3.7 * MB)] })]),
   'sandbox files': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content: text(7 * MB) }] }), [201, 400, 413]),
   'sandbox base64': post('/v1/sandboxes', () => ({ files: [{ path: 'a', content_base64: Buffer.alloc(7 * MB).toString('base64') }] }), [201, 400, 413]),
@@ -220,15 +286,21 @@ const cases = {
   'rename rows': post('/v1/agents/sandbox-agent/one/rename', () => ({ name: rows(4.5 * MB) }), [400, 413]),
 };
 
-/** A model that says this, and from its second answer on little. */
-async function startModel(speech = () => [delta('Noted.')]) {
-  let says = speech();
-  const say = (delta, reason = null) => `data: ${JSON.stringify({ id: 'x', choices: [{ index: 0, delta, finish_reason: reason }] })}\n\n`;
+/** A model that says this, so many times, and from then on little. */
+async function startModel({ says = () => [delta('Noted.')], events, times = 1, hangs = false }) {
+  const said = events ? events() : says();
+  const say = (more) => `data: ${JSON.stringify(more)}\n\n`;
+  const choice = (d, reason = null) => say({ id: 'x', choices: [{ index: 0, delta: d, finish_reason: reason }] });
+  const little = { events: block({ type: 'text', text: 'Noted.' }, () => [])(), says: [delta('Noted.')] };
+  let left = times;
   const server = createServer((req, res) => {
     req.resume().on('end', () => {
       res.writeHead(200, { 'content-type': 'text/event-stream' });
-      res.end(`${says.map((d) => say(d)).join('')}${say({}, says.some((d) => d.tool_calls) ? 'tool_calls' : 'stop')}data: [DONE]\n\n`);
-      says = [delta('Noted.')];
+      const now = left-- > 0 ? said : events ? little.events : little.says;
+      if (events) return res.end(now.map(say).join(''));
+      const spoken = now.map((d) => choice(d)).join('');
+      if (hangs) res.write(spoken);
+      else res.end(`${spoken}${choice({}, now.some((d) => d.tool_calls) ? 'tool_calls' : 'stop')}data: [DONE]\n\n`);
     });
   });
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -246,8 +318,9 @@ function agentsDir(agent) {
 
 async function once(preload, act) {
   const file = join(tempDir(), 'turns');
-  const model = await startModel(act.says);
-  const real = { OPENAI_API_KEY: 'sk-bench', OPENAI_BASE_URL: `http://127.0.0.1:${model.address().port}/v1` };
+  const model = await startModel(act);
+  const url = `http://127.0.0.1:${model.address().port}/v1`;
+  const real = act.events ? { ANTHROPIC_API_KEY: 'sk-bench', ANTHROPIC_BASE_URL: url } : { OPENAI_API_KEY: 'sk-bench', OPENAI_BASE_URL: url };
   const cay = await startCay({ args: ['--log-level', 'error', ...(act.agent ? ['--agents-dir', agentsDir(act.agent)] : [])], env: { LD_PRELOAD: preload, TURNS_FILE: file, ...(act.asks ? real : {}) } });
   try {
     await act(cay);

@@ -617,6 +617,15 @@ void json_writer_tree(struct json_writer *w, const json_t *j) {
         w->out->full = true;
 }
 
+size_t json_quoted_bytes(const char *s, size_t len) {
+    size_t n = len;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)s[i];
+        n += c == '"' || c == '\\' || c == '\n' ? 1 : c < 0x20 ? 5 : 0;
+    }
+    return n;
+}
+
 /* At most six bytes. */
 static size_t json_escape(char *out, unsigned char c) {
     static const char hex[] = "0123456789abcdef";

@@ -95,5 +95,7 @@ void json_put_tree(struct json_writer *w, const char *key, const json_t *j);
 void json_put_object_begin(struct json_writer *w, const char *key);
 void json_put_array_begin(struct json_writer *w, const char *key);
 
+/* How many bytes a text has between the quotes of a JSON string, about. */
+size_t json_quoted_bytes(const char *s, size_t len);
 /* One JSON string with quotes. Bytes that are not UTF-8 become U+FFFD. */
 void json_write_str(struct buf *out, const char *s, size_t len);

@@ -14,6 +14,7 @@
 #define LIMIT_DRAIN_TIMEOUT_MS   10000
 #define LIMIT_RATE_PLACES        8192 /* callers that are told apart */
 #define LIMIT_ADDRESS_PER_MINUTE 1200 /* requests without a key, of one address beyond loopback */
+#define LIMIT_PROJECTS           10000
 #define LIMIT_KEYS               1000 /* that are valid; more are made by `cay key` alone */
 #define LIMIT_WS_MESSAGE_BYTES   (4 * 1024 * 1024)
 #define LIMIT_WS_QUEUE_BYTES     (8 * 1024 * 1024)
@@ -89,6 +90,7 @@
 #define LIMIT_FACET_MEMORY_BYTES (64 * 1024 * 1024)
 #define LIMIT_FACET_BATCH        1000
 #define LIMIT_FACET_STALL_MS     10000
+#define LIMIT_DATABASE_OPS       16 /* exported, imported or copied at a time */
 
 /* One answer of a model. The largest today say some 500 KB. */
 #define LIMIT_MODEL_REQUEST_BYTES (32 * 1024 * 1024)

@@ -72,7 +72,9 @@ static const char *find_end(const char *at, size_t len) {
 }
 
 int sse_feed(struct sse *s, const char *data, size_t len, struct err *err) {
+    const char *begin = data;
     const char *end = data + len;
+    s->taken = len;
     while (data < end) {
         if (s->skip_lf) {
             s->skip_lf = false;
@@ -96,10 +98,14 @@ int sse_feed(struct sse *s, const char *data, size_t len, struct err *err) {
         if (s->line.full || s->data.full || s->event.full)
             return err_set(err, ERR_LIMIT, "an event of the stream exceeds %zu bytes",
                            s->max_bytes);
-        if (!stop || !go_on)
+        if (!stop)
             return 0;
         s->skip_lf = *stop == '\r';
         data = stop + 1;
+        if (!go_on) {
+            s->taken = (size_t)(data - begin);
+            return 0;
+        }
     }
     return 0;
 }

@@ -24,6 +24,7 @@ struct sse {
     bool has_data;
     bool skip_lf; /* the last byte was a CR */
     bool begun;   /* past the byte order mark */
+    size_t taken; /* bytes of the last feed; fewer than it had if the callback stopped it */
 };
 
 void sse_init(struct sse *s, size_t max_event_bytes, sse_on_event *on_event, void *ctx);

@@ -1,5 +1,6 @@
 #include "base/utf8.h"
 
+#include <stdint.h>
 #include <string.h>
 
 static bool utf8_cont(unsigned char c) {
@@ -32,7 +33,15 @@ size_t utf8_sequence(const char *s, size_t len) {
 }
 
 bool utf8_is_valid(const char *s, size_t len) {
+    uint64_t eight;
     for (size_t i = 0; i < len;) {
+        if (len - i >= sizeof(eight)) {
+            memcpy(&eight, s + i, sizeof(eight));
+            if ((eight & 0x8080808080808080) == 0) {
+                i += sizeof(eight);
+                continue;
+            }
+        }
         size_t n = utf8_sequence(s + i, len - i);
         if (n == 0)
             return false;

@@ -110,7 +110,9 @@ static bool sqlite_failed(struct db *db, struct db_call *c, int rc) {
     if (facet_call_stopped(db, c))
         return false;
     if (db->denied_write) {
-        db_fail(db, c, "SqliteError", "READ_ONLY", "query() only reads: use execute() to write");
+        db_fail(db, c, "SqliteError", "READ_ONLY",
+                c->readonly ? "this capability only reads"
+                            : "query() only reads: use execute() to write");
         return false;
     }
     if (db->denied[0]) {
@@ -332,8 +334,19 @@ static bool facet_call_compile(struct db *db, struct db_call *c, enum db_mode mo
         *ret_stmt = NULL;
         return bad_argument(db, c, "the SQL is empty");
     }
+    if (c->readonly && !sqlite3_stmt_readonly((*ret_stmt)->stmt)) {
+        db_release(db, *ret_stmt);
+        *ret_stmt = NULL;
+        db_fail(db, c, "SqliteError", "READ_ONLY", "this capability only reads");
+        return false;
+    }
     *ret_more = db_sql_is_blank(tail, len - (size_t)(tail - sql)) ? NULL : tail;
     return true;
+}
+
+/* How the statements of a call that may write are compiled. */
+static enum db_mode mode_of(const struct db_call *c) {
+    return c->readonly ? DB_MODE_READ : DB_MODE_WRITE;
 }
 
 static bool one_statement(struct db *db, struct db_call *c, const char *more) {
@@ -427,7 +440,7 @@ static bool run_script(struct db *db, struct db_call *c, struct json_writer *w) 
     while (sql && !db_sql_is_blank(sql, (size_t)(end - sql))) {
         struct db_stmt *s = NULL;
         const char *more = NULL;
-        if (!facet_call_compile(db, c, DB_MODE_WRITE, sql, (size_t)(end - sql), &s, &more))
+        if (!facet_call_compile(db, c, mode_of(c), sql, (size_t)(end - sql), &s, &more))
             return false;
         int rc = SQLITE_ROW;
         int64_t before = sqlite3_total_changes64(db->sqlite);
@@ -458,7 +471,7 @@ static bool run_write(struct db *db, struct db_call *c, struct args *a, struct j
                       bool may_be_script) {
     struct db_stmt *s = NULL;
     const char *more = NULL;
-    if (!facet_call_compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
+    if (!facet_call_compile(db, c, mode_of(c), c->sql, c->sql_len, &s, &more))
         return false;
     if (more && may_be_script) {
         int end = args_leave(a);
@@ -481,7 +494,7 @@ static bool run_batch_item(struct db *db, struct db_call *c, struct args *a,
     struct db_stmt *s = NULL;
     const char *more = NULL;
     if (!take_sql(db, c, a) ||
-        !facet_call_compile(db, c, DB_MODE_WRITE, c->sql, c->sql_len, &s, &more))
+        !facet_call_compile(db, c, mode_of(c), c->sql, c->sql_len, &s, &more))
         return false;
     bool ok = one_statement(db, c, more) && facet_call_bind_all(db, c, s->stmt, a);
     if (ok)

@@ -189,7 +189,10 @@ static int facet_db_deny(struct db *db, const char *what, const char *name) {
 
 /* Something that writes, into the given schema. Temporary objects would outlive the call and could
  * hide the tables from other holders: only "main" is written. */
-static int write_action(struct db *db, const char *schema) {
+static int write_action(struct db *db, const char *schema, const char *a, const char *b) {
+    if (!db->recording &&
+        ((a && strcasecmp(a, DB_RECORD_TABLE) == 0) || (b && strcasecmp(b, DB_RECORD_TABLE) == 0)))
+        return facet_db_deny(db, "writing", DB_RECORD_TABLE);
     if (schema && strcmp(schema, "main") != 0)
         return facet_db_deny(db, "temporary tables, views and triggers", NULL);
     if (db->mode != DB_MODE_READ)
@@ -217,13 +220,13 @@ static int facet_db_on_authorize(void *ctx, int action, const char *a, const cha
     case SQLITE_INSERT:
         if (!trigger && !db->insert_into && strncasecmp(a, "sqlite_", 7) != 0)
             db->insert_into = xstrdup(a);
-        return write_action(db, schema);
+        return write_action(db, schema, a, NULL);
     case SQLITE_UPDATE:
         /* A virtual table that is looked at for the first time declares itself by this, and ALTER
          * TABLE looks into both; SQL that would really do it is refused by SQLite. */
         if (strcmp(a, "sqlite_master") == 0 || strcmp(a, "sqlite_temp_master") == 0)
             return SQLITE_OK;
-        return write_action(db, schema);
+        return write_action(db, schema, a, NULL);
     case SQLITE_DELETE:
     case SQLITE_CREATE_INDEX:
     case SQLITE_CREATE_TABLE:
@@ -234,15 +237,16 @@ static int facet_db_on_authorize(void *ctx, int action, const char *a, const cha
     case SQLITE_DROP_TRIGGER:
     case SQLITE_DROP_VIEW:
     case SQLITE_DROP_VTABLE:
+        return write_action(db, schema, a, b);
     case SQLITE_REINDEX:
-    case SQLITE_ANALYZE:
-        return write_action(db, schema);
+    case SQLITE_ANALYZE: /* it changes no rows */
+        return write_action(db, schema, NULL, NULL);
     case SQLITE_ALTER_TABLE:
-        return write_action(db, a);
+        return write_action(db, a, b, NULL);
     case SQLITE_CREATE_VTABLE:
         if (strcasecmp(b ? b : "", "fts5") != 0)
             return facet_db_deny(db, "module", b);
-        return write_action(db, schema);
+        return write_action(db, schema, a, NULL);
     case SQLITE_TRANSACTION:
     case SQLITE_SAVEPOINT:
         return facet_db_deny(db,
@@ -430,7 +434,7 @@ int db_global_init(struct err *err) {
     return 0;
 }
 
-static int facet_db_failed(struct db *db, const char *what, struct err *err) {
+int db_failed(struct db *db, const char *what, struct err *err) {
     int rc = sqlite3_errcode(db->sqlite);
     if ((rc & 0xff) == SQLITE_BUSY)
         return err_set(err, ERR_CONFLICT, "%s: another process has the database open", what);
@@ -438,18 +442,17 @@ static int facet_db_failed(struct db *db, const char *what, struct err *err) {
                    db->denied[0] ? ": " : "", db->denied);
 }
 
-/* Our own SQL. The first value of the first row, if asked for. */
-static int facet_db_internal(struct db *db, const char *sql, int64_t *ret, struct err *err) {
+int db_internal(struct db *db, const char *sql, int64_t *ret, struct err *err) {
     sqlite3_stmt *s = NULL;
     db->mode = DB_MODE_INTERNAL;
     db->denied[0] = 0;
     int rc = sqlite3_prepare_v2(db->sqlite, sql, -1, &s, NULL);
     if (rc != SQLITE_OK)
-        return facet_db_failed(db, sql, err);
+        return db_failed(db, sql, err);
     if (sqlite3_step(s) == SQLITE_ROW && ret)
         *ret = sqlite3_column_int64(s, 0);
     rc = sqlite3_finalize(s);
-    return rc == SQLITE_OK ? 0 : facet_db_failed(db, sql, err);
+    return rc == SQLITE_OK ? 0 : db_failed(db, sql, err);
 }
 
 static uint64_t facet_db_or_default(uint64_t v, uint64_t fallback) {
@@ -487,7 +490,7 @@ static int facet_db_harden(struct db *db, struct err *err) {
     };
     for (size_t i = 0; i < ARRAY_LEN(CONFIG); i++)
         if (sqlite3_db_config(db->sqlite, CONFIG[i].option, CONFIG[i].value, NULL) != SQLITE_OK)
-            return facet_db_failed(db, "configure", err);
+            return db_failed(db, "configure", err);
     const struct {
         int id;
         int value;
@@ -511,7 +514,7 @@ static int facet_db_harden(struct db *db, struct err *err) {
      * the SQL of another. */
     static const char *MODULES[] = {"fts5", "json_each", "json_tree", NULL};
     if (sqlite3_drop_modules(db->sqlite, MODULES) != SQLITE_OK || funcs_install(db->sqlite) != 0)
-        return facet_db_failed(db, "configure", err);
+        return db_failed(db, "configure", err);
     (void)sqlite3_hard_heap_limit64((sqlite3_int64)db->limits.memory_bytes);
     return 0;
 }
@@ -519,8 +522,7 @@ static int facet_db_harden(struct db *db, struct err *err) {
 static int facet_db_pragmas(struct db *db, bool full, int64_t *ret_objects, struct err *err) {
     char pages[64];
     char log[64];
-    (void)snprintf(pages, sizeof(pages), "PRAGMA max_page_count=%llu",
-                   (unsigned long long)(db->limits.disk_bytes / PAGE_BYTES));
+    int64_t page_bytes = PAGE_BYTES;
     (void)snprintf(log, sizeof(log), "PRAGMA journal_size_limit=%d", LOG_PAGES * PAGE_BYTES);
     const char *const list[] = {
         /* One process has the database: the log's index lives in its memory, there are no locks to
@@ -534,14 +536,18 @@ static int facet_db_pragmas(struct db *db, bool full, int64_t *ret_objects, stru
         "PRAGMA cache_size=-4096",
         "PRAGMA cell_size_check=ON",
         "PRAGMA wal_autocheckpoint=256",
-        pages,
         log,
     };
     _Static_assert(LOG_PAGES == 256, "the pragma above says the same");
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
-        if (facet_db_internal(db, list[i], i == 1 ? ret_objects : NULL, err) < 0)
+        if (db_internal(db, list[i], i == 1 ? ret_objects : NULL, err) < 0)
             return -(int)err->code;
-    return 0;
+    /* A file from elsewhere may have pages of another size. */
+    if (db_internal(db, "PRAGMA page_size", &page_bytes, err) < 0)
+        return -(int)err->code;
+    (void)snprintf(pages, sizeof(pages), "PRAGMA max_page_count=%llu",
+                   (unsigned long long)(db->limits.disk_bytes / (uint64_t)page_bytes));
+    return db_internal(db, pages, NULL, err);
 }
 
 static sqlite3_file *facet_db_file_of(const struct db *db, int which) {
@@ -590,8 +596,7 @@ static bool was_empty(struct db *db, struct emptiness *e, const char *table) {
     return empty;
 }
 
-/* Runs the statements of an operator's text. With `e`, an INSERT runs only into a table that was
- * empty. */
+/* With `e`, an INSERT runs only into a table that was empty. */
 static int facet_db_script(struct db *db, const char *what, const char *sql, struct emptiness *e,
                            struct err *err) {
     size_t len = strlen(sql);
@@ -599,7 +604,7 @@ static int facet_db_script(struct db *db, const char *what, const char *sql, str
         struct db_stmt *s = NULL;
         const char *tail = sql;
         if (db_prepare(db, DB_MODE_OPERATOR, sql, len, &s, &tail) != SQLITE_OK)
-            return facet_db_failed(db, what, err);
+            return db_failed(db, what, err);
         _cleanup_(free) char *table = steal_ptr(&db->insert_into);
         int rc = SQLITE_DONE;
         if (!e || !table || was_empty(db, e, table)) {
@@ -609,7 +614,7 @@ static int facet_db_script(struct db *db, const char *what, const char *sql, str
             while (rc == SQLITE_ROW);
         }
         /* The message must be read before the statement is freed. */
-        int result = rc == SQLITE_DONE ? 0 : facet_db_failed(db, what, err);
+        int result = rc == SQLITE_DONE ? 0 : db_failed(db, what, err);
         db_release(db, s);
         if (result < 0)
             return result;
@@ -619,15 +624,19 @@ static int facet_db_script(struct db *db, const char *what, const char *sql, str
     return 0;
 }
 
+int db_script(struct db *db, const char *what, const char *sql, struct err *err) {
+    return facet_db_script(db, what, sql, NULL, err);
+}
+
 static int set_up_tables(struct db *db, const struct facet_open *o, bool fresh, struct err *err) {
     struct emptiness e = {0};
-    int rc = db_begin(db) == SQLITE_OK ? 0 : facet_db_failed(db, "begin", err);
+    int rc = db_begin(db) == SQLITE_OK ? 0 : db_failed(db, "begin", err);
     if (rc == 0)
         rc = facet_db_script(db, "schema", o->schema, &e, err);
     if (rc == 0 && o->seed[0] && (o->seed_table[0] ? is_empty(db, o->seed_table) : fresh))
         rc = facet_db_script(db, "seed", o->seed, NULL, err);
     if (rc == 0 && db_commit(db) != SQLITE_OK)
-        rc = facet_db_failed(db, "commit", err);
+        rc = db_failed(db, "commit", err);
     if (!sqlite3_get_autocommit(db->sqlite))
         db_rollback(db);
     for (size_t i = 0; i < e.n; i++)
@@ -657,7 +666,7 @@ static void try_methods(struct db *db, struct buf *warnings) {
         struct err err;
         enum db_mode mode = m->kind == FACET_KIND_QUERY ? DB_MODE_READ : DB_MODE_WRITE;
         if (db_prepare(db, mode, m->sql, strlen(m->sql), &s, &tail) != SQLITE_OK) {
-            (void)facet_db_failed(db, "method", &err);
+            (void)db_failed(db, "method", &err);
             (void)buf_addf(warnings, "method '%s': %s\n", m->name, err.message);
         } else if (!s->stmt || !db_sql_is_blank(tail, strlen(tail))) {
             (void)buf_addf(warnings, "method '%s' must be one statement\n", m->name);
@@ -672,11 +681,7 @@ void db_init(struct db *db, const struct facet_limits *limits) {
     buf_init(&db->scratch, db->limits.call_bytes);
 }
 
-int db_open(struct db *db, struct facet_open *o, bool *ret_fresh, struct buf *warnings,
-            struct err *err) {
-    if (!path_is_plain_name(o->file, strlen(o->file)))
-        return err_set(err, ERR_BAD_REQUEST, "'%.80s' is not a plain file name", o->file);
-    _cleanup_(free) char *path = path_join(".", o->file);
+int db_connect(struct db *db, const char *path, struct err *err) {
     int rc = sqlite3_open_v2(path, &db->sqlite,
                              SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
                                  SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE,
@@ -684,21 +689,36 @@ int db_open(struct db *db, struct facet_open *o, bool *ret_fresh, struct buf *wa
     if (!db->sqlite)
         return err_set(err, ERR_INTERNAL, "open database: out of memory");
     if (rc != SQLITE_OK)
-        return facet_db_failed(db, "open database", err);
+        return db_failed(db, "open database", err);
     (void)sqlite3_busy_timeout(db->sqlite, BUSY_MS);
     db_start_clock(db, DB_OPEN_TIME_MS);
     sqlite3_progress_handler(db->sqlite, PROGRESS_OPS, facet_db_on_progress, db);
     (void)sqlite3_set_authorizer(db->sqlite, facet_db_on_authorize, db);
+    return facet_db_harden(db, err);
+}
+
+int db_open(struct db *db, struct facet_open *o, bool *ret_fresh, struct buf *warnings,
+            struct err *err) {
+    if (!path_is_plain_name(o->file, strlen(o->file)))
+        return err_set(err, ERR_BAD_REQUEST, "'%.80s' is not a plain file name", o->file);
+    _cleanup_(free) char *path = path_join(".", o->file);
     int64_t objects = 0;
-    if (facet_db_harden(db, err) < 0 || facet_db_pragmas(db, o->full, &objects, err) < 0 ||
-        sync_log(db, err) < 0)
+    if ((o->check && db_check_header(db, path, err) < 0) || db_connect(db, path, err) < 0)
+        return -(int)err->code;
+    if (facet_db_pragmas(db, o->full, &objects, err) < 0) {
+        if (o->check && err->code == ERR_INTERNAL) /* the file's fault, not ours */
+            (void)err_set(err, ERR_BAD_REQUEST, "the file cannot be imported: %s",
+                          sqlite3_errmsg(db->sqlite));
+        return -(int)err->code;
+    }
+    if (sync_log(db, err) < 0 || (o->check && db_check_content(db, err) < 0))
         return -(int)err->code;
     if (sqlite3_prepare_v2(db->sqlite, "BEGIN", -1, &db->begin, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(db->sqlite, "COMMIT", -1, &db->commit, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(db->sqlite, "ROLLBACK", -1, &db->rollback, NULL) != SQLITE_OK)
-        return facet_db_failed(db, "prepare", err);
+        return db_failed(db, "prepare", err);
     bool fresh = objects == 0;
-    rc = set_up_tables(db, o, fresh, err);
+    int rc = set_up_tables(db, o, fresh, err);
     /* A holder who may execute anything can bring the tables into a shape that the schema does not
      * fit. That must not close the facet for good: the data is still there to be repaired. */
     if (rc < 0 && !fresh && err->code != ERR_CONFLICT)
@@ -763,7 +783,7 @@ static uint64_t file_size(const struct db *db, int which) {
 void db_settle(struct db *db) {
     struct err ignored;
     db_start_clock(db, DB_OPEN_TIME_MS);
-    (void)facet_db_internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, &ignored);
+    (void)db_internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, &ignored);
 }
 
 /* After the log was written back the file is the whole database, and nobody changes it while we
@@ -774,7 +794,7 @@ int db_export(struct db *db, int fd, uint64_t *ret_bytes, struct err *err) {
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return err_set(err, ERR_BAD_REQUEST, "export goes into a regular file only");
     int64_t busy = 0;
-    if (facet_db_internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, err) < 0)
+    if (db_internal(db, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, err) < 0)
         return -(int)err->code;
     sqlite3_file *f = facet_db_file_of(db, SQLITE_FCNTL_FILE_POINTER);
     sqlite3_int64 size = 0;

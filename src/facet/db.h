@@ -1,6 +1,7 @@
 #pragma once
 /* The database of a facet: opened, hardened and kept within its limits. db.c holds the connection,
- * the authorizer and the statement cache; call.c runs what holders ask for. One call runs at a
+ * the authorizer and the statement cache; call.c runs what holders ask for, admin.c what the owner
+ * asks about the whole database, and check.c looks at files from elsewhere. One call runs at a
  * time. The JSON of the last answer is in `out` until the next call. */
 
 #include "base/buf.h"
@@ -35,6 +36,8 @@ struct db_stmt {
 };
 
 enum { DB_CACHE_SIZE = 64, DB_OPEN_TIME_MS = 30000 };
+/* Which migrations were applied. Holders can read it; only db_migrate() writes it. */
+#define DB_RECORD_TABLE "_cay_migrations"
 enum { DB_METHOD_QUERY, DB_METHOD_EXECUTE, DB_METHOD_BATCH, DB_METHOD_NAMED };
 
 struct db {
@@ -45,6 +48,7 @@ struct db {
     enum db_mode mode;
     char denied[96]; /* what the authorizer refused last */
     bool denied_write;
+    bool recording;    /* DB_RECORD_TABLE may be written */
     char *insert_into; /* the table that the statement being compiled inserts into */
     struct db_stmt cache[DB_CACHE_SIZE];
     struct db_stmt single; /* a statement that is too large for the cache */
@@ -65,6 +69,7 @@ struct db_call {
     const char *args;
     size_t args_len;
     bool may_write; /* the holder has execute() too */
+    bool readonly;  /* nothing may be written, whatever the method */
     int64_t rowid;  /* last_insert_rowid() as this holder sees it; updated */
     bool ok;
     char code[40]; /* the error's code, empty for success */
@@ -97,7 +102,26 @@ void db_stats(const struct db *db, struct facet_stats *s);
 /* Writes the log back into the database and cuts it to nothing. */
 void db_settle(struct db *db);
 
-/* For call.c. */
+/* What an owner wants to know, as JSON. Counting the rows of a table stops at the time limit. */
+int db_inspect(struct db *db, struct buf *out, struct err *err);
+/* Applies those of the payload (struct facet_migration) that were not applied before: in order,
+ * each in a transaction of its own with its record. An error names the number; those before it stay
+ * applied. */
+int db_migrate(struct db *db, const void *data, size_t len, uint32_t *ret_applied, struct err *err);
+
+/* --- for the other files of this folder --- */
+
+/* Opens and hardens a connection: to a plain name in the working folder, or to ":memory:". */
+int db_connect(struct db *db, const char *path, struct err *err);
+/* The connection's last error, with what the authorizer refused. */
+int db_failed(struct db *db, const char *what, struct err *err);
+/* Our own SQL. The first value of the first row, if asked for. */
+int db_internal(struct db *db, const char *sql, int64_t *ret, struct err *err);
+/* Runs the statements of an operator's text, which may set user_version. */
+int db_script(struct db *db, const char *what, const char *sql, struct err *err);
+/* check.c: what is looked at before SQLite opens a file from elsewhere, and after. */
+int db_check_header(const struct db *db, const char *path, struct err *err);
+int db_check_content(struct db *db, struct err *err);
 /* Begins the time that a call may take. */
 void db_start_clock(struct db *db, uint64_t time_ms);
 /* Compiles one statement, or finds it in the cache. *ret_tail is what follows it. SQLite's code. */

@@ -5,6 +5,8 @@
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/json_table.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "facet/db.h"
 #include "facet/lock.h"
@@ -13,6 +15,7 @@
 #include "wire/frame.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,11 +63,53 @@ static void facet_main_refuse(uint64_t id, const struct err *err) {
     buf_finish(&b);
 }
 
+static void facet_main_lower(uint64_t *limit, uint64_t usual, int64_t own) {
+    if (own > 0)
+        *limit = MIN(*limit ? *limit : usual, (uint64_t)own);
+}
+
+/* The limits of this database alone, if it has any: never above those of the front. */
+static int facet_main_read_limits(struct facet_limits *l, struct err *err) {
+    struct own_limits {
+        int64_t rows, result_bytes, time_ms, disk_bytes, memory_bytes, calls_per_s;
+    } own = {0};
+    const struct json_field table[] = {
+        JSON_INT("rows", struct own_limits, rows, 1, INT64_MAX),
+        JSON_INT("result_bytes", struct own_limits, result_bytes, 1, INT64_MAX),
+        JSON_INT("time_ms", struct own_limits, time_ms, 1, INT64_MAX),
+        JSON_INT("disk_bytes", struct own_limits, disk_bytes, 1, INT64_MAX),
+        JSON_INT("memory_bytes", struct own_limits, memory_bytes, 1, INT64_MAX),
+        JSON_INT("calls_per_s", struct own_limits, calls_per_s, 1, INT64_MAX),
+    };
+    _cleanup_(buf) struct buf text;
+    buf_init(&text, 4096);
+    _cleanup_(json) json_t *j = NULL;
+    struct stat st;
+    if (fstatat(AT_FDCWD, FACET_LIMITS_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        return 0;
+    int rc = fd_read_file(AT_FDCWD, FACET_LIMITS_FILE, &text, err);
+    if (rc == 0)
+        rc = json_parse(text.data ? text.data : "", text.len, FACET_LIMITS_FILE, &j, err);
+    if (rc == 0)
+        rc = json_table_read(table, ARRAY_LEN(table), j, FACET_LIMITS_FILE, &own, err);
+    if (rc < 0)
+        return err_set(err, ERR_INTERNAL, "the limits of the database cannot be read: set them");
+    facet_main_lower(&l->rows, LIMIT_FACET_ROWS, own.rows);
+    facet_main_lower(&l->result_bytes, LIMIT_FACET_RESULT_BYTES, own.result_bytes);
+    facet_main_lower(&l->time_ms, LIMIT_FACET_TIME_MS, own.time_ms);
+    facet_main_lower(&l->disk_bytes, LIMIT_FACET_DISK_BYTES, own.disk_bytes);
+    facet_main_lower(&l->memory_bytes, LIMIT_FACET_MEMORY_BYTES, own.memory_bytes);
+    facet_main_lower(&l->calls_per_s, UINT64_MAX, own.calls_per_s);
+    return 0;
+}
+
 static int open_and_serve(struct wire_frame *f, uint32_t landlock, int epoll, struct err *err) {
     struct facet_open o;
     if (f->type != FACET_OPEN)
         return err_set(err, ERR_PROTOCOL, "the first message must be OPEN");
     if (facet_open_decode(f->data, f->len, &o, err) < 0)
+        return -(int)err->code;
+    if (facet_main_read_limits(&o.limits, err) < 0)
         return -(int)err->code;
     struct buf warnings;
     buf_init(&warnings, 64 * 1024);

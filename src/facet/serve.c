@@ -31,7 +31,8 @@ enum {
     KEEP_BYTES = 256 * 1024, /* a larger buffer is given back when it is empty */
     BUDGET_CALLS = 8,        /* all holders together: this many of the largest calls... */
     BUDGET_RESULTS = 4,      /* ...and of the largest results that nobody has read */
-    EXPORTS_MAX = 4,
+    WAITING_MAX = 4,         /* requests of the front that wait for the end of a call */
+    INSPECT_BYTES = 4 << 20,
     WATCH_GRACE_MS = 2000,
     MOVE_NS = 250000, /* between two moves to other processors */
     TRAY_WAIT_NS = 50000,
@@ -56,6 +57,7 @@ struct grant {
     int fd;
     char label[FACET_NAME_MAX + 1];
     bool passive;
+    bool readonly;
     uint64_t methods; /* a bit for each method */
     uint64_t max_calls;
     uint64_t calls;
@@ -118,10 +120,12 @@ struct server {
     uint64_t calls;
     uint64_t failed;
     struct {
+        uint16_t type;
         uint64_t id;
         int fd;
-    } exports[EXPORTS_MAX];
-    size_t nexports;
+        struct buf payload;
+    } waiting[WAITING_MAX];
+    size_t nwaiting;
 };
 
 /* --- The watch ------------------------------------------------------------------------------- */
@@ -338,6 +342,7 @@ static int make_grant(struct server *s, const struct facet_grant *m, int *fd, st
                         .fd = pair[0],
                         .methods = methods,
                         .passive = m->passive,
+                        .readonly = m->readonly,
                         .max_calls = m->max_calls,
                         .tokens = (double)s->db->limits.calls_per_s};
     (void)snprintf(g->label, sizeof(g->label), "%s", m->label);
@@ -423,7 +428,8 @@ static bool facet_serve_admit(struct server *s, struct grant *g, const char *nam
         g->tokens -= 1;
     }
     c->method = (unsigned)method;
-    c->may_write = g->methods >> DB_METHOD_EXECUTE & 1;
+    c->readonly = g->readonly;
+    c->may_write = !g->readonly && g->methods >> DB_METHOD_EXECUTE & 1;
     return true;
 }
 
@@ -722,6 +728,46 @@ static void do_export(struct server *s, uint64_t id, int fd) {
     facet_serve_tell(s, FACET_EXPORTED, id, b, NULL, 0);
 }
 
+static void do_inspect(struct server *s, uint64_t id) {
+    struct err err;
+    _cleanup_(buf) struct buf b;
+    buf_init(&b, INSPECT_BYTES);
+    serve_watch_begin(s->db->limits.time_ms);
+    db_start_clock(s->db, s->db->limits.time_ms);
+    int rc = db_inspect(s->db, &b, &err);
+    serve_watch_end();
+    if (rc < 0)
+        facet_serve_tell_error(s, id, &err);
+    else
+        facet_serve_tell(s, FACET_INSPECTED, id, &b, NULL, 0);
+}
+
+static void do_migrate(struct server *s, uint64_t id, const void *data, size_t len) {
+    struct err err;
+    uint32_t applied = 0;
+    serve_watch_begin(DB_OPEN_TIME_MS);
+    int rc = db_migrate(s->db, data, len, &applied, &err);
+    serve_watch_end();
+    if (rc < 0) {
+        facet_serve_tell_error(s, id, &err);
+        return;
+    }
+    struct buf *b = facet_serve_reply(s);
+    pack_u32(b, applied);
+    facet_serve_tell(s, FACET_MIGRATED, id, b, NULL, 0);
+}
+
+/* What the front asks about the whole database runs between two calls. */
+static void do_whole(struct server *s, uint16_t type, uint64_t id, int fd, const void *data,
+                     size_t len) {
+    if (type == FACET_EXPORT)
+        do_export(s, id, fd);
+    else if (type == FACET_INSPECT)
+        do_inspect(s, id);
+    else
+        do_migrate(s, id, data, len);
+}
+
 static int facet_serve_on_grant(struct server *s, struct wire_frame *f, struct err *err) {
     struct facet_grant m;
     if (facet_grant_decode(f->data, f->len, &m, err) < 0)
@@ -752,19 +798,22 @@ static int facet_serve_on_revoke(struct server *s, uint64_t frame_id, uint64_t i
     return 0;
 }
 
-static int facet_serve_on_export(struct server *s, struct wire_frame *f, struct err *err) {
-    int fd = wire_frame_take_fd(f, 0);
-    if (fd < 0)
+static int facet_serve_on_whole(struct server *s, struct wire_frame *f, struct err *err) {
+    _cleanup_(close) int fd = f->nfds > 0 ? wire_frame_take_fd(f, 0) : -1;
+    if (f->type == FACET_EXPORT && fd < 0)
         return err_set(err, ERR_BAD_REQUEST, "EXPORT needs a descriptor");
     if (!s->current) {
-        do_export(s, f->id, fd);
-    } else if (s->nexports < EXPORTS_MAX) {
-        s->exports[s->nexports].id = f->id;
-        s->exports[s->nexports++].fd = fd;
-    } else {
-        fd_close(&fd);
-        return err_set(err, ERR_LIMIT, "%d exports are waiting already", EXPORTS_MAX);
+        do_whole(s, f->type, f->id, steal_fd(&fd), f->data, f->len);
+        return 0;
     }
+    if (s->nwaiting == WAITING_MAX)
+        return err_set(err, ERR_LIMIT, "%d requests are waiting already", WAITING_MAX);
+    size_t i = s->nwaiting++;
+    s->waiting[i].type = f->type;
+    s->waiting[i].id = f->id;
+    s->waiting[i].fd = steal_fd(&fd);
+    buf_init(&s->waiting[i].payload, FACET_OPEN_MAX);
+    (void)buf_add(&s->waiting[i].payload, f->data, f->len);
     return 0;
 }
 
@@ -789,7 +838,9 @@ static int facet_serve_on_control(struct server *s, struct wire_frame *f, struct
         return facet_serve_on_revoke(s, f->id, id, err);
     }
     case FACET_EXPORT:
-        return facet_serve_on_export(s, f, err);
+    case FACET_INSPECT:
+    case FACET_MIGRATE:
+        return facet_serve_on_whole(s, f, err);
     case FACET_STATS:
         facet_serve_on_stats(s, f->id);
         return 0;
@@ -994,9 +1045,12 @@ static void facet_serve_turn(struct server *s) {
     for (size_t i = 0; i < s->ngrants; i++)
         if (s->grants[i]->ready && !s->grants[i]->doomed)
             run_calls(s, s->grants[i]);
-    for (size_t i = 0; i < s->nexports; i++)
-        do_export(s, s->exports[i].id, s->exports[i].fd);
-    s->nexports = 0;
+    for (size_t i = 0; i < s->nwaiting; i++) {
+        struct buf *b = &s->waiting[i].payload;
+        do_whole(s, s->waiting[i].type, s->waiting[i].id, s->waiting[i].fd, b->data, b->len);
+        buf_finish(b);
+    }
+    s->nwaiting = 0;
     facet_serve_reap(s);
 }
 

@@ -79,12 +79,42 @@ void later_queue_init_last(struct later_queue *q, uv_loop_t *loop) {
     later_queue_init(q, loop);
     (void)uv_prepare_init(loop, &q->prepare);
     q->prepare.data = q;
-    q->goes_last = true;
+    q->kind = LATER_LAST;
+}
+
+/* The loop is about to look at its descriptors: what was posted before runs after that. */
+static void later_on_prepare(uv_prepare_t *h) {
+    struct later_queue *q = h->data;
+    q->is_next = true;
+}
+
+static void later_on_check(uv_check_t *h) {
+    struct later_queue *q = h->data;
+    if (!q->is_next)
+        return;
+    q->is_next = false;
+    if (!run_posted(q) || q->first)
+        return;
+    (void)uv_idle_stop(&q->idle);
+    (void)uv_prepare_stop(&q->prepare);
+    (void)uv_check_stop(h);
+}
+
+void later_queue_init_next(struct later_queue *q, uv_loop_t *loop) {
+    later_queue_init_last(q, loop);
+    (void)uv_check_init(loop, &q->check);
+    q->check.data = q;
+    q->kind = LATER_NEXT;
 }
 
 static void later_on_prepare_closed(uv_handle_t *h) {
     struct later_queue *q = h->data;
     uv_close((uv_handle_t *)&q->idle, q->closed);
+}
+
+static void later_on_check_closed(uv_handle_t *h) {
+    struct later_queue *q = h->data;
+    uv_close((uv_handle_t *)&q->prepare, later_on_prepare_closed);
 }
 
 void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx) {
@@ -93,7 +123,9 @@ void later_queue_close(struct later_queue *q, uv_close_cb closed, void *ctx) {
     q->idle.data = ctx;
     q->closing = true;
     q->closed = closed;
-    if (q->goes_last)
+    if (q->kind == LATER_NEXT)
+        uv_close((uv_handle_t *)&q->check, later_on_check_closed);
+    else if (q->kind == LATER_LAST)
         uv_close((uv_handle_t *)&q->prepare, later_on_prepare_closed);
     else
         uv_close((uv_handle_t *)&q->idle, closed);
@@ -107,7 +139,11 @@ void later_post(struct later_queue *q, struct later *l, void (*run)(void *ctx), 
     q->last = &l->next;
     if (q->closing)
         return;
-    if (q->goes_last) {
+    if (q->kind == LATER_NEXT) {
+        (void)uv_prepare_start(&q->prepare, later_on_prepare);
+        (void)uv_check_start(&q->check, later_on_check);
+        (void)uv_idle_start(&q->idle, stay_awake);
+    } else if (q->kind == LATER_LAST) {
         /* One that is started by another of its kind runs in the next turn: the loop must not sleep
          * before. */
         (void)uv_prepare_start(&q->prepare, later_on_last);

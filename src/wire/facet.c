@@ -29,6 +29,7 @@ void facet_open_encode(struct buf *out, const struct facet_open *m) {
     pack_str(out, m->seed);
     pack_str(out, m->seed_table);
     pack_u8(out, m->full);
+    pack_u8(out, m->check);
     pack_u64(out, m->idle_ms);
     const uint64_t *const limits[] = LIMIT_FIELDS(&m->limits);
     for (size_t i = 0; i < COUNT(limits); i++)
@@ -49,6 +50,7 @@ int facet_open_decode(const void *data, size_t len, struct facet_open *ret, stru
     m.seed = unpack_strdup(&u);
     m.seed_table = unpack_strdup(&u);
     m.full = unpack_u8(&u) != 0;
+    m.check = unpack_u8(&u) != 0;
     m.idle_ms = unpack_u64(&u);
     uint64_t *const limits[] = LIMIT_FIELDS(&m.limits);
     for (size_t i = 0; i < COUNT(limits); i++)
@@ -122,6 +124,7 @@ void facet_grant_encode(struct buf *out, const struct facet_grant *m) {
     pack_u64(out, m->max_calls);
     pack_u8(out, m->all);
     pack_u8(out, m->passive);
+    pack_u8(out, m->readonly);
     pack_u32(out, (uint32_t)m->nmethods);
     for (size_t i = 0; i < m->nmethods; i++)
         pack_str(out, m->methods[i]);
@@ -136,6 +139,7 @@ int facet_grant_decode(const void *data, size_t len, struct facet_grant *ret, st
     m.max_calls = unpack_u64(&u);
     m.all = unpack_u8(&u) != 0;
     m.passive = unpack_u8(&u) != 0;
+    m.readonly = unpack_u8(&u) != 0;
     size_t n = unpack_u32(&u);
     if (n > NAMES_MAX)
         u.bad = true;
@@ -158,6 +162,24 @@ void facet_grant_finish(struct facet_grant *m) {
     free(m->methods);
     free(m->label);
     *m = (struct facet_grant){0};
+}
+
+void facet_migration_encode(struct buf *out, const struct facet_migration *m) {
+    pack_u64(out, m->number);
+    pack_bytes(out, m->name, m->name_len);
+    pack_bytes(out, m->sql, m->sql_len);
+}
+
+int facet_migration_next(struct unpack *u, struct facet_migration *ret, struct err *err) {
+    if (u->at == u->end)
+        return 0;
+    struct facet_migration m = {.number = unpack_u64(u)};
+    m.name = unpack_bytes(u, &m.name_len);
+    m.sql = unpack_bytes(u, &m.sql_len);
+    if (u->bad)
+        return facet_wire_malformed(err, "MIGRATE");
+    *ret = m;
+    return 1;
 }
 
 void facet_stats_encode(struct buf *out, const struct facet_stats *m) {

@@ -4,9 +4,10 @@
  * for capabilities (GRANT): each is a socket for one holder, with the methods it may call.
  *
  * Every request on the control socket is answered with the same frame id: OPEN by OPENED, GRANT by
- * GRANTED, REVOKE by CLOSED, EXPORT by EXPORTED, STATS by STATS, each of them by ERROR when it
- * fails. INTERRUPT has no answer. AUDIT, IDLE and CLOSED (when a holder hangs up or is cut off)
- * come with frame id 0. A facet waits for a front that does not read: it must always be read.
+ * GRANTED, REVOKE by CLOSED, EXPORT by EXPORTED, STATS by STATS, INSPECT by INSPECTED, MIGRATE by
+ * MIGRATED, each of them by ERROR when it fails. INTERRUPT has no answer. AUDIT, IDLE and CLOSED
+ * (when a holder hangs up or is cut off) come with frame id 0. A facet waits for a front that does
+ * not read: it must always be read.
  *
  * A holder's answers carry the ids of its calls and come in their order; a payload has at most
  * result_bytes, or 8192 if that is more. Encoders and decoders here do no I/O. */
@@ -30,6 +31,8 @@ enum facet_msg {
     FACET_EXPORT,      /* one descriptor: a regular file or memfd, which gets the whole database */
     FACET_STATS,       /* empty; the answer is struct facet_stats */
     FACET_INTERRUPT,   /* u64 grant: stops its running call; 0 stops whichever call runs */
+    FACET_INSPECT,     /* empty; the answer is JSON: tables, sizes, limits, applied migrations */
+    FACET_MIGRATE,     /* struct facet_migration, one after another until the end of the payload */
     FACET_OPENED = 32, /* struct facet_opened */
     FACET_GRANTED,     /* u64 grant, and one descriptor */
     FACET_CLOSED,      /* u64 grant, u64 calls, str reason: the capability is no more */
@@ -37,6 +40,8 @@ enum facet_msg {
     FACET_AUDIT,       /* struct facet_audit, one after another until the end of the payload */
     FACET_IDLE,        /* empty: only passive grants are open and nothing was asked for idle_ms */
     FACET_ERROR,       /* u32 enum err_code, str message */
+    FACET_INSPECTED,   /* JSON */
+    FACET_MIGRATED,    /* u32: how many were applied by this request */
     FACET_CALL = 64,   /* holder -> facet: str method, then JSON: the array of arguments. See
                           FACET_NEAR for the frame id */
     FACET_RESULT,      /* facet -> holder: JSON */
@@ -58,6 +63,9 @@ enum facet_exit {
 #define FACET_NAME_MAX    64 /* bytes of a method's name or a label */
 #define FACET_AUDIT_SQL   200
 #define FACET_OPEN_MAX    (16 * 1024 * 1024) /* the largest control frame */
+/* The limits of this one database, beside its file: JSON with members of struct facet_limits. They
+ * can lower what OPEN says and never raise it. The front writes the file, the facet reads it. */
+#define FACET_LIMITS_FILE "limits.json"
 
 /* The upper bits of a call's frame id may say on which processor its holder waits (its number plus
  * one): the facet then comes there. The answer carries the same id. */
@@ -98,6 +106,9 @@ struct facet_open {
     char *seed;
     char *seed_table;
     bool full; /* durability: each commit is on the disk (synchronous=FULL) before its answer */
+    /* The file came from elsewhere: it is not served before its header, its objects and all its
+     * pages were checked. ERR_BAD_REQUEST says what is wrong with it. */
+    bool check;
     uint64_t idle_ms; /* 0: no IDLE frames */
     struct facet_limits limits;
     struct facet_method *methods;
@@ -118,8 +129,17 @@ struct facet_grant {
     uint64_t max_calls; /* 0: no limit */
     bool all;           /* every method; else those listed */
     bool passive;       /* does not keep the facet from being idle: for the front's own calls */
+    bool readonly;      /* whatever it calls, nothing is written */
     char **methods;
     size_t nmethods;
+};
+
+/* One step of a schema, applied once. Texts are borrowed from the payload and not NUL-terminated.
+ */
+struct facet_migration {
+    uint64_t number; /* from 1 on; a later one has a higher number */
+    const char *name, *sql;
+    size_t name_len, sql_len;
 };
 
 struct facet_stats {
@@ -150,6 +170,10 @@ void facet_opened_finish(struct facet_opened *m);
 void facet_grant_encode(struct buf *out, const struct facet_grant *m);
 int facet_grant_decode(const void *data, size_t len, struct facet_grant *ret, struct err *err);
 void facet_grant_finish(struct facet_grant *m);
+
+void facet_migration_encode(struct buf *out, const struct facet_migration *m);
+/* Takes the next one: 1, 0 at the end, or negative. */
+int facet_migration_next(struct unpack *u, struct facet_migration *ret, struct err *err);
 
 void facet_stats_encode(struct buf *out, const struct facet_stats *m);
 int facet_stats_decode(const void *data, size_t len, struct facet_stats *ret, struct err *err);

@@ -91,9 +91,9 @@ test('a turn goes on when its socket drops', async (t) => {
   a.close();
   const list = await until(async () => {
     const all = await messages(cay, 'drop');
-    return all[1]?.parts.at(-1).type === 'text' && all[1].parts.length === 5 ? all : null;
+    return /Gold: 3/.test(all[1]?.parts.at(-1).text ?? '') ? all : null;
   }, 'the answer');
-  assert.match(list[1].parts.at(-1).text, /Gold: 3/);
+  assert.equal(list[1].parts.length, 5);
 });
 
 test('a dropped table is an error to see, not the end', async (t) => {

@@ -496,7 +496,7 @@ test('what belongs to one key is not there for another', async (t) => {
   assert.equal(b.frames[1].state.customers.length, 8);
   await a.turn('t', [user('u', 'hello')]);
   assert.equal(b.frames.length, 3, 'nothing is heard');
-  for (const id of [server.keyId, other.id])
+  for (const id of [server.project, other.project])
     assert.ok(existsSync(join(server.dataDir, 'keys', id, 'agents', TYPE, 'mine', 'agent.db')), id);
   await assert.rejects(Raw.open(server, 'mine'), 'no key');
   a.close();

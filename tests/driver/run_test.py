@@ -150,7 +150,8 @@ class RunTest(unittest.TestCase):
 
     def test_hidden_process_left_behind_is_adopted(self):
         run.adopt_orphans()
-        p = self.phase(shell("env -i setsid sleep 62 >/dev/null 2>&1 &"))
+        # Before it is sleep, it is still in the phase's session.
+        p = self.phase(shell("env -i setsid sleep 62 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do :; done"))
         self.ran(p)
         left = run.end_left_behind(lambda: run.orphans([p]))
         self.assertEqual([c for _, c in left], ["sleep 62"])

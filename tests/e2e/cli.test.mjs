@@ -1,8 +1,8 @@
 // The command line: help, keys, doctor, and what is said about wrong words.
 import assert from 'node:assert/strict';
-import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { createKey, runCay, tempDir, withCay } from '../lib/cay.mjs';
 
 const ok = async (...args) => {
@@ -42,8 +42,13 @@ test('wrong words get exit status 2 and a line that helps', async () => {
     [['serve', '--listen', '127.0.0.1:99999'], /is no address/],
     [['serve', '--listen', 'unix:'], /needs a path/],
     [['serve', '--log-level', 'loud'], /--log-level is debug/],
-    [['key'], /say create, list or revoke/],
-    [['key', 'make'], /say create, list or revoke/],
+    [['key'], /say create, list, revoke or rotate/],
+    [['key', 'make'], /say create, list, revoke or rotate/],
+    [['key', 'rotate'], /say which key/],
+    [['project'], /say create, list, show or edit/],
+    [['project', 'create'], /a project needs a name/],
+    [['project', 'edit'], /say which project/],
+    [['project', 'list', 'word'], /unexpected argument "word"/],
     [['key', 'create'], /--name NAME/],
     [['key', 'create', 'word', '--name', 'x'], /unexpected argument "word"/],
     [['key', 'revoke'], /say which key/],
@@ -66,11 +71,19 @@ test('wrong words get exit status 2 and a line that helps', async () => {
   }
 });
 
+const migrations = tempDir(null);
+const migration = join(migrations, '1_table.sql');
+writeFileSync(migration, 'CREATE TABLE t(a)');
+after(() => rmSync(migrations, { recursive: true }));
+
 /** Each command, with the words that it needs at least. */
 const COMMANDS = {
   run: ['x.js'], exec: ['true'], code: ['x'], execute: ['x'], chat: ['x'], usage: [], doctor: [], prune: [], version: [],
-  vercel: ['env'], config: ['show'], key: ['list'],
+  vercel: ['env'], config: ['show'], key: ['list'], project: ['list'],
   'task submit': ['{}'], 'task ls': [], 'task show': ['x'], 'task logs': ['x'], 'task wait': ['x'], 'task cancel': ['x'],
+  'db ls': [], 'db show': ['x'], 'db create': ['x'], 'db query': ['x', 'SELECT 1'], 'db shell': ['x'], 'db export': ['x', '-'],
+  'db import': ['x', '/dev/null'], 'db copy': ['x', 'y'], 'db rm': ['--yes', 'x'], 'db limits': ['x'],
+  'db migrate': ['x', migration],
   'sandbox create': [], 'sandbox ls': [], 'sandbox exec': ['x', 'true'], 'sandbox cp': ['x:/y', 'z'], 'sandbox logs': ['x'],
   'sandbox pause': ['x'], 'sandbox resume': ['x'], 'sandbox extend': ['x', '1m'], 'sandbox snapshot': ['x'], 'sandbox rm': ['x'],
   'sandbox port': ['x', '80'], 'sandbox inspect': ['x'],
@@ -98,7 +111,7 @@ test('every command: help, an option that there is not, and errors as JSON', asy
 });
 
 test('without a server each command that needs one says so, also as JSON', async () => {
-  for (const name of Object.keys(COMMANDS).filter((n) => /^(task|sandbox|usage|config|code|execute)/.test(n))) {
+  for (const name of Object.keys(COMMANDS).filter((n) => /^(task|db|sandbox|usage|config|code|execute)/.test(n))) {
     const words = name === 'config' ? ['reload'] : COMMANDS[name];
     const args = [...name.split(' '), '--url', 'http://127.0.0.1:1', '--json', ...words];
     const done = await runCay(args);
@@ -127,6 +140,8 @@ test('--json prints data as JSON, and -o json is the same', async (t) => {
     ['version'], ['doctor'], ['usage'], ['vercel', 'env'], ['config', 'check'], ['config', 'show'], ['config', 'reload'],
     ['key', 'list', '--data-dir', dir], ['prune', '--data-dir', server.dataDir ?? dir], ['run', file],
     ['task', 'wait', task], ['task', 'show', task], ['task', 'ls'],
+    ['db', 'create', 'shop'], ['db', 'show', 'shop'], ['db', 'query', 'shop', 'SELECT 1'], ['db', 'limits', 'shop'],
+    ['db', 'export', '--yes', 'shop', join(dir, 'shop.db')], ['db', 'import', '--yes', 'shop', join(dir, 'shop.db')], ['db', 'ls'],
     ['sandbox', 'exec', box, 'echo', 'hi'], ['sandbox', 'logs', box], ['sandbox', 'ls'], ['sandbox', 'inspect', box], ['sandbox', 'port', box, '80'],
     ['sandbox', 'extend', box, '5m'], ['sandbox', 'pause', box], ['sandbox', 'resume', box],
   ]) {
@@ -169,8 +184,8 @@ test('keys: create, list, revoke', async (t) => {
   assert.deepEqual(
     listed.map(({ created_at, ...rest }) => rest),
     [
-      { id: one.id, name: 'first ä', scope: 'admin', rate_per_minute: 10, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
-      { id: two.id, name: 'second', scope: 'run', rate_per_minute: 0, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
+      { id: one.id, project: 'default', name: 'first ä', scope: 'admin', rate_per_minute: 10, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
+      { id: two.id, project: two.project, name: 'second', scope: 'run', rate_per_minute: 0, max_jobs: 0, tokens_per_day: 0, usd_per_day: 0, revoked: false },
     ],
   );
   const text = await ok('key', 'list', '--data-dir', dir);

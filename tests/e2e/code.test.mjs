@@ -77,7 +77,7 @@ describe('the coder', () => {
     await bad({ command: 'true', files: [{ path: 'a\0b', content: '' }] }, /NUL/);
     await bad({ command: 'x'.repeat(131073) }, /"command" exceeds 131072/);
     await bad({ spec: 'x', timeout_ms: 86_400_000 }, /"timeout_ms" may be 86340000 at most/);
-    await bad({ spec: 'x', files: Array(10001).fill({ path: 'a', content: '' }) }, /10000 files/);
+    await bad({ spec: 'x', files: Array(10001).fill({ path: 'a', content: '' }) }, /"files" must be a list of at most 10000 values/);
     await nothingLeft();
   });
 

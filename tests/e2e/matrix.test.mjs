@@ -1,5 +1,5 @@
-// Every operation of the API description, asked by nobody, by a wrong key, by a key of each scope and
-// by a key that does not own what it names. An operation that is not in the table fails the test: who
+// Every operation of the API description, asked by nobody, by a wrong key, by a key of each scope of the project that owns
+// what is named, by those of another project, and by an admin of the server. An operation that is not in the table fails the test: who
 // adds one says here what it asks for.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -15,9 +15,9 @@ const box = `/v1/sandboxes/${sandbox}`;
 const exec = `${box}/execs/${execId}`;
 
 /**
- * access   public: nobody need say who they are; read, run, admin: the scope that is needed
+ * access   public: nobody need say who they are; read, run, admin: the scope that is needed; server: an admin of the server
  * path     parameters filled with a record of the owner
- * owned    true: the record is there for its owner (and admins) and 404 for others; 'alone': not for admins
+ * owned    true: the record is there for its project (and admins of the server) and 404 for others; 'alone': not for admins
  * body     sent as JSON
  * statuses what an allowed request gets
  */
@@ -25,10 +25,10 @@ const table = {
   'GET /health': { access: 'public', statuses: [200] },
   'GET /ready': { access: 'public', statuses: [200] },
   'GET /openapi.json': { access: 'public', statuses: [200] },
-  'GET /metrics': { access: 'admin', statuses: [200] },
+  'GET /metrics': { access: 'server', statuses: [200] },
   'GET /v1/status': { access: 'read', statuses: [200] },
   'POST /v1/session': { access: 'read', statuses: [204] },
-  'POST /v1/config/reload': { access: 'admin', statuses: [200] },
+  'POST /v1/config/reload': { access: 'server', statuses: [200] },
   'DELETE /v1/session': { access: 'public', statuses: [204] },
   'GET /v1/runs': { access: 'read', statuses: [200] },
   'GET /v1/runs/{id}/events': { access: 'read', path: `/v1/runs/${run}/events`, owned: true, statuses: [200] },
@@ -50,10 +50,24 @@ const table = {
   'GET /v1/keys': { access: 'admin', statuses: [200] },
   'POST /v1/keys': { access: 'admin', body: { name: '' }, statuses: [400] },
   'DELETE /v1/keys/{id}': { access: 'admin', path: '/v1/keys/key_none', statuses: [404] },
+  'PATCH /v1/keys/{id}': { access: 'admin', path: () => `/v1/keys/${keys.owner.id}`, owned: true, body: { name: 'owner' }, statuses: [200] },
+  'POST /v1/keys/{id}/rotate': { access: 'admin', path: '/v1/keys/key_none/rotate', body: {}, statuses: [404] },
+  'GET /v1/projects': { access: 'server', statuses: [200] },
+  'POST /v1/projects': { access: 'server', body: { name: '' }, statuses: [400] },
+  'GET /v1/projects/{id}': { access: 'admin', path: () => `/v1/projects/${keys.owner.project}`, owned: true, statuses: [200] },
+  'PATCH /v1/projects/{id}': { access: 'server', path: () => `/v1/projects/${keys.owner.project}`, body: {}, statuses: [200] },
   'GET /v1/workers': { access: 'read', statuses: [200] },
   'GET /v1/workers/{id}': { access: 'read', path: '/v1/workers/owned', owned: 'alone', statuses: [200] },
   'PUT /v1/workers/{id}': { access: 'run', path: '/v1/workers/other', body: { code: 'export default {}' }, statuses: [200] },
   'DELETE /v1/workers/{id}': { access: 'run', path: '/v1/workers/none', statuses: [404] },
+  'GET /v1/facets': { access: 'read', statuses: [200] },
+  'GET /v1/facets/{name}': { access: 'read', path: '/v1/facets/owned', owned: 'alone', statuses: [200] },
+  'PUT /v1/facets/{name}': { access: 'run', path: '/v1/facets/other', statuses: [200, 201] },
+  'DELETE /v1/facets/{name}': { access: 'run', path: '/v1/facets/none', statuses: [404] },
+  'POST /v1/facets/{name}/query': { access: 'run', path: '/v1/facets/owned/query', owned: 'alone', body: { sql: 'SELECT 1' }, statuses: [200] },
+  'POST /v1/facets/{name}/copy': { access: 'run', path: '/v1/facets/owned/copy', owned: 'alone', body: { to: 'owned' }, statuses: [409] },
+  'GET /v1/facets/{name}/export': { access: 'read', path: '/v1/facets/owned/export', owned: 'alone', statuses: [200] },
+  'PUT /v1/facets/{name}/import': { access: 'run', path: '/v1/facets/other/import', statuses: [400] },
   'GET /v1/agents': { access: 'read', statuses: [200] },
   'GET /v1/models': { access: 'read', statuses: [200] },
   'GET /v1/agents/{agent}/{name}/messages/{chat}/stream': { access: 'read', path: '/v1/agents/sandbox-agent/a/messages/any/stream', statuses: [204] },
@@ -112,19 +126,25 @@ const keys = {};
 before(async () => {
   first = await startCay();
   keys.owner = await createKey(first.dataDir, { name: 'owner' });
-  for (const scope of scopes) keys[scope] = await createKey(first.dataDir, { name: scope, scope });
+  const other = await createKey(first.dataDir, { name: 'other' });
+  for (const scope of scopes) {
+    keys[`mate ${scope}`] = await createKey(first.dataDir, { name: scope, scope, project: keys.owner.project });
+    keys[`other ${scope}`] = await createKey(first.dataDir, { name: scope, scope, project: other.project });
+  }
+  keys.root = await createKey(first.dataDir, { name: 'root', scope: 'admin' });
   await first.halt();
   withStore(first.dataDir, (db) => {
-    addRun(db, { id: run, owner: keys.owner.id });
+    addRun(db, { id: run, owner: keys.owner.project });
     const now = Date.now();
-    addRecord(db, { kind: 'sandbox', id: sandbox, owner: keys.owner.id, created_ms: now, ended_ms: now });
-    addRecord(db, { kind: 'exec', id: execId, parent: sandbox, owner: keys.owner.id, status: 'exited', created_ms: now, ended_ms: now });
-    addRecord(db, { kind: 'snapshot', id: snapshot, owner: keys.owner.id, created_ms: now, ended_ms: now });
+    addRecord(db, { kind: 'sandbox', id: sandbox, owner: keys.owner.project, created_ms: now, ended_ms: now });
+    addRecord(db, { kind: 'exec', id: execId, parent: sandbox, owner: keys.owner.project, status: 'exited', created_ms: now, ended_ms: now });
+    addRecord(db, { kind: 'snapshot', id: snapshot, owner: keys.owner.project, created_ms: now, ended_ms: now });
   });
-  withLedger(first.dataDir, (db) => addTask(db, { id: task, owner: keys.owner.id }));
+  withLedger(first.dataDir, (db) => addTask(db, { id: task, owner: keys.owner.project }));
   cay = await startCay({ dataDir: first.dataDir, config: { require_key: true } });
   const put = { method: 'PUT', headers: bearer(keys.owner.text), body: JSON.stringify({ code: 'export default {}' }) };
   assert.equal((await request(cay, '/v1/workers/owned', put)).status, 200);
+  assert.equal((await request(cay, '/v1/facets/owned', { method: 'PUT', headers: bearer(keys.owner.text) })).status, 201);
   const { paths } = (await request(cay, '/openapi.json')).json();
   operations = Object.entries(paths).flatMap(([path, item]) =>
     Object.keys(item)
@@ -145,7 +165,7 @@ test('every operation, asked by everybody', async () => {
   for (const { name, method, path, spec } of operations) {
     const row = table[name];
     if (!row) continue; // the test above names it
-    const at = row.path ?? path;
+    const at = typeof row.path === 'function' ? row.path() : (row.path ?? path);
     assert.doesNotMatch(at, /\{/, `${name}: fill the parameters`);
     const body = row.body && JSON.stringify(row.body);
     const ask = async (headers) => (await request(cay, at, { method, headers, body })).status;
@@ -156,15 +176,16 @@ test('every operation, asked by everybody', async () => {
     else assert.equal(await ask({}), 401, `${name} as nobody`);
     if (isPublic) fine(await ask(bearer('cay_wrong_key')), 'a wrong key');
     else assert.equal(await ask(bearer('cay_wrong_key')), 401, `${name} with a wrong key`);
-    assert.equal(await ask({ ...bearer(keys.admin.text), origin: 'http://evil.example' }), 403, `${name} from elsewhere`);
-    assert.equal(await ask({ ...bearer(keys.admin.text), host: 'evil.example' }), 421, `${name} at another name`);
-    for (const scope of scopes) {
-      const status = await ask(bearer(keys[scope].text));
-      if (!isPublic && scopes.indexOf(scope) < scopes.indexOf(row.access)) assert.equal(status, 403, `${name} with scope ${scope}`);
-      else if (row.owned && (scope !== 'admin' || row.owned === 'alone')) assert.equal(status, 404, `${name} of another key`);
-      else fine(status, scope);
+    assert.equal(await ask({ ...bearer(keys.root.text), origin: 'http://evil.example' }), 403, `${name} from elsewhere`);
+    assert.equal(await ask({ ...bearer(keys.root.text), host: 'evil.example' }), 421, `${name} at another name`);
+    for (const [who, key] of Object.entries(keys)) {
+      const [whose, scope = 'run'] = who.split(' ');
+      const status = await ask(bearer(key.text));
+      const may = whose === 'root' || (row.access !== 'server' && scopes.indexOf(scope) >= scopes.indexOf(row.access));
+      if (!isPublic && !may) assert.equal(status, 403, `${name} as ${who}`);
+      else if (row.owned && (whose === 'other' || (whose === 'root' && row.owned === 'alone'))) assert.equal(status, 404, `${name} as ${who}`);
+      else fine(status, who);
     }
-    if (row.owned) fine(await ask(bearer(keys.owner.text)), 'its owner');
     // The description says the same about keys.
     const needsNone = spec.security?.length === 0;
     if (needsNone) assert.ok(isPublic, `${name}: described as public`);

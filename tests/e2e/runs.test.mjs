@@ -23,7 +23,8 @@ before(async () => {
     ids.forEach((id, i) =>
       addRun(db, {
         id,
-        owner: [keys.a.id, keys.b.id, ''][i % 3],
+        owner: [keys.a.project, keys.b.project, ''][i % 3],
+        key: [keys.a.id, keys.b.id, ''][i % 3],
         kind: i % 5 ? 'run' : 'chat',
         title: `run "${i}" ä\n`,
         created_ms: base + i,
@@ -73,6 +74,7 @@ test('a run as it is shown', async () => {
     status: 'done',
     title: 'run "0" ä\n',
     key: keys.a.id,
+    project: keys.a.project,
     created_at: '2023-11-14T22:13:20.000Z',
     finished_at: '2023-11-14T22:13:20.007Z',
     duration_ms: 7,
@@ -122,14 +124,18 @@ test('filters by status, text, time and key, together and page by page', async (
   assert.deepEqual(await picked(`key=${keys.b.id}`, keys.admin), wanted((i) => i % 3 === 1));
   assert.deepEqual(await picked('key=operator'), wanted((i) => i % 3 === 2));
   assert.deepEqual(await picked(`key=${keys.a.id}`, keys.a), wanted((i) => i % 3 === 0));
-  for (const other of [keys.b.id, 'operator']) {
-    const answer = await request(cay, `/v1/runs?key=${other}`, { headers: bearer(keys.a.text) });
+  for (const other of [keys.b.id, 'operator']) assert.deepEqual(await picked(`key=${other}`, keys.a), [], other);
+  assert.deepEqual(await picked(`project=${keys.b.project}`, keys.admin), wanted((i) => i % 3 === 1));
+  assert.deepEqual(await picked(`project=${keys.a.project}&status=done`, keys.a), wanted((i) => i % 3 === 0 && i % 2 === 0 && i !== 44));
+  assert.deepEqual(await picked('project=default'), wanted((i) => i % 3 === 2));
+  for (const other of [keys.b.project, 'default']) {
+    const answer = await request(cay, `/v1/runs?project=${other}`, { headers: bearer(keys.a.text) });
     assert.equal(answer.status, 403, other);
   }
 });
 
 test('parameters that are none of ours', async () => {
-  for (const query of ['limit=0', 'limit=101', 'limit=-1', 'limit=x', 'limit=', 'limit=1.5', 'limit=+5', 'limit=%2B5', 'cursor=x', 'cursor=run_', `cursor=${ids[0]}x`, 'limit=%zz', 'status=over', 'status=', 'key=x', 'key=key_', 'since=', 'since=yesterday', 'until=2026-13-01T00:00:00Z', `text=${'x'.repeat(201)}`]) {
+  for (const query of ['limit=0', 'limit=101', 'limit=-1', 'limit=x', 'limit=', 'limit=1.5', 'limit=+5', 'limit=%2B5', 'cursor=x', 'cursor=run_', `cursor=${ids[0]}x`, 'limit=%zz', 'status=over', 'status=', 'key=x', 'key=key_', 'project=x', 'project=prj_', 'since=', 'since=yesterday', 'until=2026-13-01T00:00:00Z', `text=${'x'.repeat(201)}`]) {
     const answer = await request(cay, `/v1/runs?${query}`);
     assert.equal(answer.status, 400, query);
     assert.equal(answer.json().error.code, 'bad_request');

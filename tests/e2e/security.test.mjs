@@ -166,7 +166,7 @@ test('without keys a local client is the operator; with require_key nobody is', 
     assert.equal((await request(cay, '/v1/runs', { headers: { Authorization } })).status, 401, Authorization);
   const status = (await request(cay, '/v1/status', { headers: bearer(cay.key) })).json();
   assert.equal(status.require_key, true);
-  assert.deepEqual(status.key, { id: cay.keyId, name: 'test' });
+  assert.deepEqual(status.key, { id: cay.keyId, name: 'test', project: cay.project });
   assert.equal(status.data_dir, null); // for the operator's eyes
   const { pid, listen, children, memory_bytes: memory, connections, requests_total: requests, isolates, sandboxes } = status;
   assert.deepEqual([pid, listen, children, memory, connections, requests], [null, [], [], null, null, null]);

@@ -19,9 +19,9 @@ test('runs beyond the number and the age that are kept go by themselves, of whom
   const now = Date.now();
   withStore(first.dataDir, (db) => {
     const add = (owner, ms, n) => addRun(db, { id: makeId('run', ms, n), owner, created_ms: ms });
-    for (let i = 0; i < 4; i++) add(few.id, now - 9e6 + i);
-    for (let i = 0; i < 3; i++) add(few.id, now - 7e6 + i);
-    for (let i = 0; i < 90; i++) add(many.id, now - 6e6 + i, i);
+    for (let i = 0; i < 4; i++) add(few.project, now - 9e6 + i);
+    for (let i = 0; i < 3; i++) add(few.project, now - 7e6 + i);
+    for (let i = 0; i < 90; i++) add(many.project, now - 6e6 + i, i);
   });
   const cay = await withCay(t, { dataDir: first.dataDir, config: { store: { keep_runs: 20, keep_s: 8000 } } });
   await until(async () => (await list(cay)).length === 20, 'a store of 20 runs');

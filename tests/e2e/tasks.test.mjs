@@ -321,7 +321,7 @@ describe('tasks', () => {
     const usage = async (query = '', text = key.text) => request(cay, `/v1/usage${query}`, { headers: bearer(text) });
     const [row, ...rest] = (await usage()).json().usage;
     assert.deepEqual(rest, []);
-    assert.deepEqual({ ...row, wall_ms: 0, day: '' }, { key: key.id, day: '', type: 'run', tasks: 3, done: 2, attempts: 3, wall_ms: 0 });
+    assert.deepEqual({ ...row, wall_ms: 0, day: '' }, { project: key.project, key: key.id, day: '', type: 'run', tasks: 3, done: 2, attempts: 3, wall_ms: 0 });
     assert.match(row.day, /^\d{4}-\d{2}-\d{2}$/);
     assert.deepEqual((await usage('?since=2999-01-01')).json().usage, []);
     for (const bad of ['x', '2026-1-1', '2026-01-01x', '2026-01-0']) assert.equal((await usage(`?since=${bad}`)).status, 400, bad);

@@ -27,6 +27,11 @@ test('the workers of an earlier version are there after the update, once', async
   t.after(() => first.clean());
   const mine = await createKey(first.dataDir, { name: 'mine' });
   await first.halt();
+  // A key of then owned what it made: it is a project under the same id now.
+  withLedger(first.dataDir, (db) => {
+    db.prepare('INSERT INTO projects (id, name, created_ms) VALUES (?, ?, 0)').run(mine.id, mine.id);
+    db.prepare('UPDATE keys SET project = id WHERE id = ?').run(mine.id);
+  });
   const label = `shop-${mine.id.slice(-10)}`;
   withStore(first.dataDir, (db) =>
     addOldWorkers(db, [
@@ -113,7 +118,7 @@ test('a host name is of one worker', async (t) => {
   const cay = await withCay(t);
   const key = await createKey(cay.dataDir, { name: 'k' });
   assert.equal((await put(cay, 'a', 'the key’s', { headers: bearer(key.text) })).status, 200);
-  const label = `a-${key.id.slice(-10)}`;
+  const label = `a-${key.project.slice(-10)}`;
   const refused = await put(cay, label, 'the operator’s');
   assert.equal(refused.status, 409);
   assert.match(refused.json().error.message, /choose another id/);

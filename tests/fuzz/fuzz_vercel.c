@@ -39,9 +39,12 @@ static void try_policy(const json_t *j, const json_t *all) {
 
 static void try_source(const json_t *j) {
     struct err err = {0};
+    struct source_wire w = {0};
     struct source_plan plan = {0};
     const char *snapshot = NULL;
-    int rc = vercel_source_read(j, &plan, &snapshot, &err);
+    int rc = json_table_read(vercel_source_fields, VERCEL_SOURCE_FIELDS, j, NULL, &w, &err);
+    if (rc == 0)
+        rc = vercel_source_plan(&w, &plan, &snapshot, &err);
     check(rc, &err);
     /* The script is ours; what was sent is an argument of it. */
     if (rc == 0 && plan.argv.n > 0 &&

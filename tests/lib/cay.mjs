@@ -60,13 +60,25 @@ function leakless() {
   return { ASAN_OPTIONS: `${environment().ASAN_OPTIONS}:detect_leaks=0` };
 }
 
-export async function createKey(dataDir, { name = 'test', scope, rate, build, more = [] } = {}) {
+let projects = 0;
+
+/**
+ * A key as `cay key create` makes it: {text, id, project}. Of a project of its own unless `project` names one: "default", or
+ * that of another key. An admin is one of the server, and so of the default project, unless `project` says otherwise.
+ */
+export async function createKey(dataDir, { name = 'test', scope, rate, build, project, more = [] } = {}) {
+  if (!project && scope !== 'admin') {
+    const made = await runCay(['project', 'create', `project ${process.pid} ${projects++}`, '--data-dir', dataDir, '--json'], { build });
+    assert.equal(made.code, 0, made.stderr);
+    project = JSON.parse(made.stdout).id;
+  }
   const args = ['key', 'create', '--name', name, '--data-dir', dataDir, ...more];
+  if (project) args.push('--project', project);
   if (scope) args.push('--scope', scope);
   if (rate) args.push('--rate', String(rate));
   const done = await runCay(args, { build });
   assert.equal(done.code, 0, done.stderr);
-  return { text: done.stdout.trim(), id: /Key (key_\w+)/.exec(done.stderr)[1] };
+  return { text: done.stdout.trim(), id: /Key (key_\w+)/.exec(done.stderr)[1], project: project ?? 'default' };
 }
 
 class Program {
@@ -192,6 +204,7 @@ export async function startCay(options = {}) {
     cay.dataDir = dataDir;
     cay.key = key?.text ?? null;
     cay.keyId = key?.id ?? null;
+    cay.project = key?.project ?? 'default';
     const { stop, kill9 } = cay;
     cay.stop = async (...rest) => {
       try {

@@ -32,6 +32,7 @@
 struct cli {
     uv_loop_t loop;
     struct models *models;
+    struct intake *intake;
     struct secrets secrets;
     json_t *input;
     struct model_request request;
@@ -165,11 +166,11 @@ static void on_tool_delta(void *ctx, const char *id, const char *json, size_t le
     (void)seen(ctx, "tool_delta");
 }
 
-static void on_tool_end(void *ctx, const char *id, const char *name, const json_t *input,
-                        const char *error) {
+static void on_tool_end(void *ctx, const char *id, const char *name,
+                        const struct model_input *input) {
     print(ctx, "tool_end",
-          json_pack("{s:s, s:s, s:O?, s:s?}", "id", id, "name", name, "input", input, "error",
-                    error));
+          json_pack("{s:s, s:s, s:O?, s:s?}", "id", id, "name", name, "input", input->tree, "error",
+                    input->error));
     (void)seen(ctx, "tool_end");
 }
 
@@ -283,6 +284,7 @@ static int read_request(struct cli *c, struct err *err) {
     rc = rc ? rc : json_get_int(j, "max_tokens", 0, 1 << 30, &r->max_tokens, err);
     rc = rc ? rc : r->script ? script_check(r->script, err) : 0;
     r->model = &c->model;
+    r->bytes = json_dumpb(r->messages, NULL, 0, JSON_COMPACT);
     return rc ? rc : models_find(c->models, name, &c->model, err);
 }
 
@@ -301,9 +303,12 @@ static int run(struct cli *c, struct err *err) {
     rc = rc ? rc : json_get_int(c->input, "cancel_after_ms", 0, 60000, &c->cancel_after_ms, err);
     rc = rc ? rc : json_get_int(c->input, "gap_ms", 0, 60000, &c->gap_ms, err);
     rc = rc ? rc : json_get_bool(c->input, "quiet", &c->quiet, err);
+    o.intake = c->intake = intake_create(&c->loop);
     rc = rc ? rc : models_create(&c->loop, &o, &c->models, err);
-    if (rc < 0)
+    if (rc < 0) {
+        intake_destroy(c->intake);
         return rc;
+    }
     rc = read_request(c, err);
     (void)uv_timer_init(&c->loop, &c->gap);
     c->gap.data = c;
@@ -318,6 +323,7 @@ static int run(struct cli *c, struct err *err) {
     int64_t ns = clock_mono_ns() - begun;
     uv_close((uv_handle_t *)&c->gap, NULL);
     models_close(c->models, NULL, NULL);
+    intake_destroy(c->intake);
     (void)uv_run(&c->loop, UV_RUN_DEFAULT);
     if (rc < 0)
         return rc;

@@ -137,11 +137,14 @@ static void test_the_callback_can_stop_it(void **state) {
     struct noted n = {.stop_after = 2};
     struct sse s;
     struct err err;
-    const char *text = "data: 1\n\ndata: 2\n\ndata: 3\n\n";
+    const char *text = "data: 1\r\n\r\ndata: 2\r\n\r\ndata: 3\r\n\r\n";
     buf_init(&n.text, 1000);
     sse_init(&s, 100, on_event, &n);
     assert_int_equal(sse_feed(&s, text, strlen(text), &err), 0);
     assert_string_equal(n.text.data, "message=1;message=2;");
+    /* What it did not take can be fed again, in the middle of a line's end too. */
+    assert_int_equal(sse_feed(&s, text + s.taken, strlen(text) - s.taken, &err), 0);
+    assert_string_equal(n.text.data, "message=1;message=2;message=3;");
     sse_finish(&s);
     buf_finish(&n.text);
 }

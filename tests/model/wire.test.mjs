@@ -479,6 +479,102 @@ describe('tool input', () => {
   });
 });
 
+describe('what is large', () => {
+  const text = 'a"\\\n\u00e4\ud83d\ude00 text '.repeat(15_000); // some 200 KiB
+  const input = { code: 'x', v: Array.from({ length: 9000 }, (_, i) => ({ i, s: 'é"' })) };
+  const json = JSON.stringify(input);
+  const isCut = (r, name) => {
+    const sizes = r.of(name).map((e) => Buffer.byteLength(e.text));
+    assert.ok(sizes.length > 20 && Math.max(...sizes) <= 8192, `${sizes.length} pieces of ${Math.max(...sizes)} bytes at most`);
+    assert.equal(r.of('end').at(-1).most_pieces, 1, 'one in a turn of the loop');
+  };
+  const openai = (...chunks) => against(whole(data(...chunks)), ask('x'), { provider: 'openai' });
+  const anthropic = (...blocks) => against(whole(sse(...anthropicAnswer(blocks))), ask('x'));
+  const openaiCall = (args) => ({ index: 0, id: 'a', type: 'function', function: { name: 'executeCode', arguments: args } });
+
+  test('text in one event comes in pieces, and what is behind it in its place', async () => {
+    const r = await openai(chunkOf({ content: 'before ' }), chunkOf({ reasoning_content: text }), chunkOf({ content: text, refusal: null }), chunkOf({ content: ' behind' }, 'stop'), '[DONE]');
+    assert.deepEqual(r.end.message.content.map((b) => b.text), ['before ', text, `${text} behind`]);
+    assert.equal(r.text, `before ${text} behind`);
+    isCut(r, 'text_delta');
+  });
+
+  test('everything of one event, with the reason and the usage', async () => {
+    const r = await openai(chunkOf({ content: text, tool_calls: [openaiCall(json), { ...openaiCall(input), index: 1, id: 'b' }] }, 'tool_calls', { usage: { prompt_tokens: 5, completion_tokens: 6 } }), '[DONE]');
+    assert.equal(r.end.stop, 'tool-calls');
+    assert.equal(r.end.message.content[0].text, text);
+    assert.deepEqual(r.of('tool_end').map((e) => [e.id, e.input]), [['a', input], ['b', input]]);
+    assert.deepEqual(r.end.message.content.slice(1).map((b) => b.input), [input, input]);
+    assert.equal(r.of('usage').at(-1).output, 6);
+    isCut(r, 'tool_delta');
+  });
+
+  test('input in many pieces is read when it is whole, and may be no JSON', async () => {
+    const pieces = json.match(/[^]{1,100}/g);
+    const r = await openai(chunkOf({ tool_calls: [openaiCall('')] }), ...pieces.map((p) => chunkOf({ tool_calls: [{ index: 0, function: { arguments: p } }] })), chunkOf({}, 'tool_calls'), '[DONE]');
+    assert.deepEqual(r.of('tool_end').map((e) => e.input), [input]);
+    assert.deepEqual(r.end.message.content[0].input, input);
+    const bad = await openai(chunkOf({ tool_calls: [openaiCall(json.slice(0, -1))] }), chunkOf({}, 'tool_calls'), '[DONE]');
+    assert.match(bad.of('tool_end')[0].error, /could not be read/);
+    assert.match(bad.end.message.content[0].input_error, /could not be read/);
+  });
+
+  test('blocks of the other API: deltas, and content in the beginning', async () => {
+    const r = await anthropic(textBlock(text, ' behind'), { type: 'thinking', thinking: text, signature: 's', deltas: [] }, { ...toolBlock('t1', 'executeCode'), input }, toolBlock('t2', 'executeCode', json));
+    const [said, thought, one, two] = r.end.message.content;
+    assert.equal(said.text, `${text} behind`);
+    assert.equal(thought.text, text);
+    assert.equal(thought.raw.thinking, text);
+    assert.equal(thought.raw.signature, 's');
+    assert.deepEqual([one.input, two.input], [input, input]);
+    assert.deepEqual(r.of('tool_end').map((e) => e.id), ['t1', 't2']);
+    isCut(r, 'text_delta');
+  });
+
+  test('a connection that ends behind it, with and without a last word', async () => {
+    for (const more of [[chunkOf({}, 'stop')], []]) {
+      const r = await openai(chunkOf({ content: text }), ...more);
+      assert.equal(r.end.event, more.length > 0 ? 'done' : 'error', r.stdout.slice(-300));
+      assert.equal((r.end.message?.content ?? r.end.partial.content)[0].text, text);
+    }
+  });
+
+  test('an event that cannot be read, and one with too much', async () => {
+    const r = await openai(chunkOf({ content: 'x' }), `{"choices":[${text}`);
+    assert.match(r.end.message, /cannot be read/);
+    const much = await against(whole(data(chunkOf({ content: text }))), ask('x'), { provider: 'openai', options: { reply_bytes: 50_000 } });
+    assert.match(much.end.message, /exceeds 50000 bytes/);
+    assert.ok(much.text.length > 0);
+  });
+
+  test('it can be stopped at any time', async () => {
+    const body = whole(data(chunkOf({ content: text, tool_calls: [openaiCall(json)] }, 'tool_calls'), '[DONE]'));
+    for (const cancel_at of ['text_start', 'text_delta', 'tool_start', 'tool_delta', 'tool_end', 'usage']) {
+      const r = await against(body, ask('x'), { provider: 'openai', cancel_at });
+      assert.equal(r.end.event, 'cancelled', cancel_at);
+    }
+    for (const cancel_after_ms of [1, 3, 5, 10]) await against(body, ask('x'), { provider: 'openai', cancel_after_ms });
+  });
+
+  test('a request is written as a small one is', async () => {
+    const messages = [
+      { role: 'user', content: text },
+      { role: 'assistant', content: [{ type: 'tool_call', id: 'c', name: 'executeCode', input }] },
+      { role: 'tool', content: [{ type: 'tool_result', id: 'c', output: input }] },
+    ];
+    for (const provider of ['openai', 'anthropic']) {
+      const answer = provider === 'openai' ? data(chunkOf({ content: 'x' }, 'stop'), '[DONE]') : sse(...anthropicAnswer([textBlock('x')]));
+      const r = await against(whole(answer), { messages, system: 's', tools }, { provider });
+      assert.equal(r.end.event, 'done');
+      const sent = r.sent[0].json;
+      assert.ok(JSON.stringify(sent).includes(JSON.stringify(text)));
+      assert.equal(sent.tools.length, tools.length);
+      const calls = provider === 'openai' ? JSON.parse(sent.messages.find((m) => m.tool_calls).tool_calls[0].function.arguments) : sent.messages[1].content[0].input;
+      assert.deepEqual(calls, input);
+    }
+  });
+});
+
 describe('half-compatible Chat Completions', () => {
   const run = (body, request = ask('x')) => against(whole(body), request, { provider: 'openai' });
   const call = (index, id, name, args) => ({ ...(index === undefined ? {} : { index }), ...(id === undefined ? {} : { id }), type: 'function', function: { ...(name ? { name } : {}), ...(args === undefined ? {} : { arguments: args }) } });

@@ -67,9 +67,16 @@ static void turn(void) {
         (void)uv_run(&loop, UV_RUN_NOWAIT);
 }
 
+static void count_job(const char *owner, const char *kind, bool done, int64_t wall_ms) {
+    account_count_job(
+        accounts,
+        &(struct job_ended){
+            .owner = owner, .key = owner, .kind = kind, .done = done, .wall_ms = wall_ms});
+}
+
 static struct ledger_key make_key(const char *id, int64_t nusd_per_day) {
     struct ledger_key k = {
-        .name = xstrdup("k"), .scope = xstrdup("run"), .nusd_per_day = nusd_per_day};
+        .name = xstrdup("k"), .scope = xstrdup("run"), .limits = {.nusd_per_day = nusd_per_day}};
     (void)snprintf(k.id, sizeof(k.id), "%s", id);
     return k;
 }
@@ -87,7 +94,7 @@ static int setup(void **state) {
     nasked = 0;
     if (uv_loop_init(&loop) != 0)
         return -1;
-    keys = keyring_create(clock_mono_ms);
+    keys = keyring_create(clock_mono_ms, clock_wall_ms);
     tell_keys(0, 1);
     ledger = ledger_create(&loop, &fake, NULL);
     ledger_set_wait(ledger, LONG_MS);
@@ -124,11 +131,14 @@ static const struct model_info model = {.price = {.input = 1, .output = 10, .kno
 static const struct model_info unpriced = {.id = "x"};
 
 static struct account_hold *hold(const char *owner, const struct model_info *m, struct got *g) {
-    struct account_hold *h = account_hold_call(
-        accounts,
-        &(struct account_call){
-            .owner = owner, .kind = "sdk", .model = m, .input_bytes = 1000, .max_tokens = 400},
-        on_held, g);
+    struct account_hold *h = account_hold_call(accounts,
+                                               &(struct account_call){.owner = owner,
+                                                                      .key = owner,
+                                                                      .kind = "sdk",
+                                                                      .model = m,
+                                                                      .input_bytes = 1000,
+                                                                      .max_tokens = 400},
+                                               on_held, g);
     assert_int_equal(g->n, 0);
     return h;
 }
@@ -163,7 +173,7 @@ static void test_what_waits_is_told_together_to_who_asks(void **state) {
     for (int i = 0; i < 3; i++)
         use("key_free");
     use("");
-    account_count_job(accounts, "key_free", "sdk", true, 9);
+    count_job("key_free", "sdk", true, 9);
     assert_int_equal(nasked, 0);
     accounts_tell(accounts);
     assert_int_equal(nasked, 1);
@@ -382,8 +392,8 @@ static void test_no_answer_is_a_refusal_and_is_told_again(void **state) {
 static void test_jobs_are_counted_together(void **state) {
     (void)state;
     for (int i = 0; i < 10; i++)
-        account_count_job(accounts, "key_free", "run", i % 2, 5);
-    account_count_job(accounts, "", "run", true, 1);
+        count_job("key_free", "run", i % 2, 5);
+    count_job("", "run", true, 1);
     while (nasked < 1)
         (void)uv_run(&loop, UV_RUN_ONCE);
     assert_int_equal(asked[0].n, 2);
@@ -396,7 +406,7 @@ static void test_jobs_are_counted_together(void **state) {
     for (int i = 0; i < 65; i++) { /* one more than there is room for */
         char owner[ID_SIZE];
         (void)snprintf(owner, sizeof(owner), "key_%d", i);
-        account_count_job(accounts, owner, "run", true, 1);
+        count_job(owner, "run", true, 1);
     }
     assert_int_equal(nasked, 2);
     assert_int_equal(asked[1].n, 64);
@@ -413,7 +423,7 @@ static void test_what_waits_for_a_ledger_that_is_away_does_not_grow(void **state
     for (int i = 0; i < OWNERS * ROUNDS; i++) {
         char owner[ID_SIZE];
         (void)snprintf(owner, sizeof(owner), "key_%d", i % OWNERS);
-        account_count_job(accounts, owner, "run", true, 1);
+        count_job(owner, "run", true, 1);
         if (i % 7 == 0)
             accounts_tell(accounts);
         for (size_t told = 0; told < nasked; told++)

@@ -392,7 +392,8 @@ static void see_chunk(void *ctx, size_t seq, const char *text, size_t len) {
         s->streamed = account_of(j, "messageMetadata");
 }
 
-static void see_message(void *ctx, const json_t *message) {
+static void see_message(void *ctx, const char *json, size_t len) {
+    _cleanup_(json) json_t *message = json_loadb(json, len, 0, NULL);
     ((struct seen *)ctx)->kept = account_of(message, "metadata");
 }
 

@@ -106,7 +106,8 @@ static void calls(const char *id, const char *name) {
     if (stream)
         stream->cb.on_tool_delta(stream->ctx, id, "{}", 2);
     if (stream)
-        stream->cb.on_tool_end(stream->ctx, id, name, input, NULL);
+        stream->cb.on_tool_end(stream->ctx, id, name,
+                               &(struct model_input){.tree = input, .text = "{}", .len = 2});
     if (stream)
         (void)json_array_append_new(stream->content,
                                     json_pack("{s:s,s:s,s:s,s:O}", "type", "tool_call", "id", id,
@@ -114,7 +115,7 @@ static void calls(const char *id, const char *name) {
 }
 
 static void calls_badly(const char *id, const char *name, const char *why) {
-    stream->cb.on_tool_end(stream->ctx, id, name, NULL, why);
+    stream->cb.on_tool_end(stream->ctx, id, name, &(struct model_input){.error = why});
     (void)json_array_append_new(stream->content,
                                 json_pack("{s:s,s:s,s:s,s:{},s:s}", "type", "tool_call", "id", id,
                                           "name", name, "input", "input_error", why));
@@ -286,12 +287,11 @@ static void on_tool_delta(void *ctx, const char *id, const char *json, size_t le
     note("piece", json);
 }
 
-static void on_tool_input(void *ctx, const char *id, const char *name, const json_t *input,
-                          const char *error) {
+static void on_tool_input(void *ctx, const char *id, const char *name,
+                          const struct model_input *input) {
     (void)ctx;
     (void)name;
-    (void)input;
-    note(error ? "bad-input" : "input", error ? error : id);
+    note(input->error ? "bad-input" : "input", input->error ? input->error : id);
 }
 
 static void on_answer(void *ctx, const struct dialog_answer *a) {

@@ -664,6 +664,40 @@ static void exports_wait_for_a_running_call(void **state) {
     assert_code(h.json, "LIMIT_TIME");
 }
 
+/* The same for what else is about the whole database, in the order it came. */
+static void inspect_and_migrate_wait_for_a_running_call(void **state) {
+    (void)state;
+    struct wire_frame f;
+    struct buf b;
+    struct facet_open o = options();
+    o.limits.time_ms = 300;
+    close_all();
+    open_with(&o);
+    buf_init(&b, 4096);
+    facet_migration_encode(&b, &(struct facet_migration){.number = 1,
+                                                         .name = "one",
+                                                         .name_len = 3,
+                                                         .sql = "CREATE TABLE made(a)",
+                                                         .sql_len = 20});
+    holder_send(&h, "query", "[\"" ENDLESS "\"]");
+    assert_int_equal(client_request(&c, FACET_MIGRATE, &b, -1, &f), 1);
+    assert_int_equal(f.type, FACET_MIGRATED);
+    holder_send(&h, "query", "[\"" ENDLESS "\"]");
+    assert_int_equal(client_request(&c, FACET_INSPECT, NULL, -1, &f), 1);
+    assert_int_equal(f.type, FACET_INSPECTED);
+    assert_non_null(memmem(f.data, f.len, "CREATE TABLE made(a)", 20));
+    for (int i = 0; i < 2; i++) {
+        assert_true(holder_read(&h, CLIENT_ANSWER_MS));
+        assert_code(h.json, "LIMIT_TIME");
+    }
+    /* A payload that is none changes nothing and ends nothing. */
+    buf_clear(&b);
+    pack_u64(&b, 2);
+    assert_true(client_request(&c, FACET_MIGRATE, &b, -1, &f) < 0);
+    assert_true(holder_query(&h, "SELECT a FROM made") && h.ok);
+    buf_finish(&b);
+}
+
 static void it_dies_with_its_parent(void **state) {
     (void)state;
     /* The parent dies while somebody else keeps the control socket open. */
@@ -952,6 +986,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup_teardown(a_revoked_capability_is_gone, setup_open, teardown),
         cmocka_unit_test_setup_teardown(a_running_call_can_be_stopped, setup_open, teardown),
         cmocka_unit_test_setup_teardown(exports_wait_for_a_running_call, setup_open, teardown),
+        cmocka_unit_test_setup_teardown(inspect_and_migrate_wait_for_a_running_call, setup_open,
+                                        teardown),
         cmocka_unit_test_setup_teardown(it_dies_with_its_parent, setup, teardown),
         cmocka_unit_test_setup_teardown(control_messages_are_checked, setup_open, teardown),
         cmocka_unit_test_setup_teardown(garbage_is_cut_off, setup_open, teardown),

@@ -96,19 +96,19 @@ static void a_place_is_kept_for_a_message_that_comes_later(void **state) {
     assert_int_equal(put("u1", "1"), 0);
     assert_int_equal(history_reserve(h, &place, &e), 0);
     assert_int_equal(put("u2", "2"), 0);
-    json_t *m = json_pack("{s:s,s:s}", "id", "a1", "text", "x");
-    assert_int_equal(history_put_at(h, place, m, &e), 0);
-    assert_int_equal(history_put_at(h, place, m, &e), 0);
-    json_decref(m);
+    static const char a1[] = "{\"id\":\"a1\",\"text\":\"x\"}";
+    static const char a2[] = "{\"id\":\"a2\",\"text\":\"y\"}";
+    struct history_message m = {.id = "a1", .json = a1, .len = strlen(a1)};
+    assert_int_equal(history_put_at(h, place, &m, &e), 0);
+    assert_int_equal(history_put_at(h, place, &m, &e), 0);
     assert_messages("u1=1 a1=x u2=2");
     assert_int_equal(history_move_last(h, "u1", &e), 0);
     assert_messages("a1=x u2=2 u1=1");
     assert_int_equal(history_move_last(h, "u1", &e), 0);
     assert_int_equal(history_reserve(h, &place, &e), 0);
     assert_int_equal(put("u3", "3"), 0);
-    m = json_pack("{s:s,s:s}", "id", "a2", "text", "y");
-    assert_int_equal(history_put_at(h, place, m, &e), 0);
-    json_decref(m);
+    m = (struct history_message){.id = "a2", .json = a2, .len = strlen(a2)};
+    assert_int_equal(history_put_at(h, place, &m, &e), 0);
     assert_messages("a1=x u2=2 u1=1 a2=y u3=3");
 }
 

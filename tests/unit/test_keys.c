@@ -22,10 +22,15 @@ static int64_t now_ms(void) {
     return now;
 }
 
+static int64_t wall = 1000000;
+static int64_t wall_ms(void) {
+    return wall;
+}
+
 static int open_all(void) {
     if (ledger_db_open(dir, &db, &e) < 0 || uv_loop_init(&loop) != 0)
         return -1;
-    ring = keyring_create(now_ms);
+    ring = keyring_create(now_ms, wall_ms);
     struct ledger_watch watch = keyring_watch(ring);
     return ledger_open(&loop, db, &watch, &ledger, &e);
 }
@@ -64,6 +69,35 @@ static void elsewhere(int (*change)(struct ledger_db *other, void *ctx), void *c
     ledger_db_close(other);
 }
 
+static void count_change(void *ctx) {
+    ++*(int *)ctx;
+}
+
+static int add_key(struct ledger_db *to, const struct ledger_key *k) {
+    struct ledger_answer a;
+    ledger_db_do(
+        to, &(struct ledger_ask){.op = LEDGER_KEY_ADD, .key_add = {.key = k, .valid_max = 100000}},
+        &a);
+    e = a.err;
+    ledger_answer_finish(&a);
+    ledger_db_touch(to);
+    return -(int)e.code;
+}
+
+static int key_create(struct ledger_db *to, const struct key_request *r, char text[KEY_TEXT_SIZE],
+                      struct ledger_key *k) {
+    int rc = key_make(r, text, k, &e);
+    return rc < 0 ? rc : add_key(to, k);
+}
+
+static int revoke_key(struct ledger_db *of, const char *id) {
+    struct ledger_answer a;
+    ledger_db_do(of, &(struct ledger_ask){.op = LEDGER_KEY_REVOKE, .key_revoke = {.id = id}}, &a);
+    e = a.err;
+    ledger_db_touch(of);
+    return -(int)e.code;
+}
+
 struct making {
     struct key_request request;
     char *text;
@@ -72,17 +106,18 @@ struct making {
 
 static int add_one(struct ledger_db *other, void *ctx) {
     struct making *m = ctx;
-    return key_create(other, &m->request, m->text, m->key, &e);
+    return key_create(other, &m->request, m->text, m->key);
 }
 
 static int revoke_one(struct ledger_db *other, void *ctx) {
-    return ledger_db_key_revoke(other, ctx, &e);
+    return revoke_key(other, ctx);
 }
 
 static void make(const char *name, const char *scope, char text[KEY_TEXT_SIZE],
                  struct ledger_key *k) {
-    struct making m = {
-        .request = {.name = name, .scope = scope, .rate_per_minute = 5}, .text = text, .key = k};
+    struct making m = {.request = {.name = name, .scope = scope, .limits = {.rate_per_minute = 5}},
+                       .text = text,
+                       .key = k};
     elsewhere(add_one, &m);
     (void)uv_run(&loop, UV_RUN_NOWAIT);
 }
@@ -98,7 +133,7 @@ static void test_a_key_is_known_by_its_text_only(void **state) {
     assert_string_equal(who.key_id, k.id);
     assert_string_equal(who.name, "me");
     assert_int_equal(who.scope, KEY_SCOPE_READ);
-    assert_int_equal(who.rate_per_minute, 5);
+    assert_int_equal(who.limits.rate_per_minute, 5);
     assert_false(who.operator_);
     /* Any change of any character makes it invalid. */
     for (size_t i = 0; text[i]; i++) {
@@ -150,12 +185,70 @@ static void test_a_revoked_key_is_nobody(void **state) {
     assert_int_equal(who.scope, KEY_SCOPE_ADMIN);
     assert_int_equal(keyring_count(ring), 1);
     elsewhere(revoke_one, k.id);
-    assert_int_equal(ledger_db_key_revoke(db, k.id, &e), -ERR_NOT_FOUND);
+    assert_int_equal(revoke_key(db, "key_none"), -ERR_NOT_FOUND);
     (void)uv_run(&loop, UV_RUN_NOWAIT);
     assert_int_equal(key_check(ring, text, &who, &e), -ERR_UNAUTHORIZED);
     assert_int_equal(key_identity(ring, k.id, &who, &e), -ERR_UNAUTHORIZED);
     assert_int_equal(key_identity(ring, "key_nope", &who, &e), -ERR_UNAUTHORIZED);
     assert_int_equal(keyring_count(ring), 0);
+    ledger_key_finish(&k);
+}
+
+static struct ledger_key *list_of(const struct ledger_key *k);
+
+static void test_a_key_expires_and_those_who_listen_hear_of_it(void **state) {
+    (void)state;
+    char text[KEY_TEXT_SIZE];
+    struct ledger_key k;
+    struct identity who;
+    int changes = 0;
+    make("me", "run", text, &k);
+    struct keyring *fake = keyring_create(now_ms, wall_ms);
+    struct ledger_watch w = keyring_watch(fake);
+    k.expires_ms = wall + 1000;
+    w.on_keys(w.ctx, list_of(&k), 1, 5);
+    keyring_on_change(fake, count_change, &changes);
+    assert_int_equal(key_check(fake, text, &who, &e), 0);
+    wall += 999;
+    w.on_confirmed(w.ctx, 5);
+    assert_int_equal(key_check(fake, text, &who, &e), 0);
+    assert_int_equal(changes, 0);
+    wall += 1;
+    assert_int_equal(key_check(fake, text, &who, &e), -ERR_UNAUTHORIZED);
+    w.on_confirmed(w.ctx, 5);
+    w.on_confirmed(w.ctx, 5);
+    assert_int_equal(changes, 1);
+    keyring_destroy(fake);
+    ledger_key_finish(&k);
+}
+
+static void test_the_secret_before_is_valid_for_its_time(void **state) {
+    (void)state;
+    char first[KEY_TEXT_SIZE];
+    char second[KEY_TEXT_SIZE];
+    struct ledger_key k;
+    struct identity who;
+    struct ledger_answer a;
+    make("me", "run", first, &k);
+    struct ledger_ask ask = {.op = LEDGER_KEY_EDIT,
+                             .key_edit = {.key = &k, .fields = LEDGER_KEY_SECRET}};
+    key_new_secret(k.id, second, k.hash);
+    k.old_until_ms = wall + 1000;
+    for (int i = 0; i < 2; i++) { /* an answer may be lost, and what was asked is asked again */
+        ledger_db_do(db, &ask, &a);
+        assert_int_equal(a.err.code, 0);
+        ledger_answer_finish(&a);
+    }
+    ledger_refresh(ledger);
+    assert_int_equal(key_check(ring, first, &who, &e), 0);
+    assert_int_equal(key_check(ring, second, &who, &e), 0);
+    wall += 1000;
+    assert_int_equal(key_check(ring, first, &who, &e), -ERR_UNAUTHORIZED);
+    assert_int_equal(key_check(ring, second, &who, &e), 0);
+    struct ledger_key_use uses[4];
+    assert_int_equal(keyring_take_uses(ring, uses, 4), 1);
+    assert_string_equal(uses[0].id, k.id);
+    assert_int_equal(keyring_take_uses(ring, uses, 4), 0);
     ledger_key_finish(&k);
 }
 
@@ -165,15 +258,19 @@ static void test_bad_requests_are_refused(void **state) {
     memset(long_name, 'n', 61);
     long_name[61] = 0;
     const struct key_request bad[] = {
-        {.name = "", .scope = "run"},      {.name = long_name, .scope = "run"},
-        {.name = "a\nb", .scope = "run"},  {.name = "a\x7f", .scope = "run"},
-        {.name = "a\xff", .scope = "run"}, {.name = "a", .scope = "root"},
-        {.name = "a", .scope = ""},        {.name = "a", .scope = "run", .rate_per_minute = -1},
+        {.name = "", .scope = "run"},
+        {.name = long_name, .scope = "run"},
+        {.name = "a\nb", .scope = "run"},
+        {.name = "a\x7f", .scope = "run"},
+        {.name = "a\xff", .scope = "run"},
+        {.name = "a", .scope = "root"},
+        {.name = "a", .scope = ""},
+        {.name = "a", .scope = "run", .limits = {.rate_per_minute = -1}},
     };
     char text[KEY_TEXT_SIZE];
     struct ledger_key k;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(key_create(db, &bad[i], text, &k, &e), -ERR_BAD_REQUEST);
+        assert_int_equal(key_create(db, &bad[i], text, &k), -ERR_BAD_REQUEST);
 }
 
 /* --- a ledger that answers late, out of order, twice, or not at all --- */
@@ -199,7 +296,7 @@ static void test_a_silent_ledger_lets_nobody_in_and_says_so(void **state) {
     struct ledger_key k;
     struct identity who;
     make("me", "run", text, &k);
-    struct keyring *fake = keyring_create(now_ms);
+    struct keyring *fake = keyring_create(now_ms, wall_ms);
     struct ledger_watch w = keyring_watch(fake);
     looks = 0;
     keyring_on_stale(fake, on_look, NULL);
@@ -238,8 +335,8 @@ static void test_keys_of_many_are_found_by_their_ids(void **state) {
     struct ledger_key k;
     struct identity who;
     for (int i = 0; i < N; i++) {
-        struct key_request r = {.name = "n", .scope = "run", .rate_per_minute = i};
-        assert_int_equal(key_create(db, &r, texts[i], &k, &e), 0);
+        struct key_request r = {.name = "n", .scope = "run", .limits = {.rate_per_minute = i}};
+        assert_int_equal(key_create(db, &r, texts[i], &k), 0);
         ledger_key_finish(&k);
     }
     make("last", "run", texts[0], &k); /* from elsewhere, so that all are read again */
@@ -247,7 +344,7 @@ static void test_keys_of_many_are_found_by_their_ids(void **state) {
     assert_int_equal(keyring_count(ring), N + 1);
     for (int i = 1; i < N; i++) {
         assert_int_equal(key_check(ring, texts[i], &who, &e), 0);
-        assert_int_equal(who.rate_per_minute, i);
+        assert_int_equal(who.limits.rate_per_minute, i);
     }
 }
 
@@ -286,10 +383,10 @@ static void test_the_keys_of_an_earlier_cay_are_taken_over(void **state) {
     (void)sqlite3_close(old);
     assert_int_equal(open_all(), 0);
     assert_int_equal(key_identity(ring, k.id, &who, &e), 0);
-    assert_int_equal(who.rate_per_minute, 7);
+    assert_int_equal(who.limits.rate_per_minute, 7);
     assert_int_equal(key_identity(ring, "key_gone", &who, &e), -ERR_UNAUTHORIZED);
     /* Once only: what is revoked here does not come back from there. */
-    assert_int_equal(ledger_db_key_revoke(db, k.id, &e), 0);
+    assert_int_equal(revoke_key(db, k.id), 0);
     close_all();
     assert_int_equal(open_all(), 0);
     assert_int_equal(key_identity(ring, k.id, &who, &e), -ERR_UNAUTHORIZED);
@@ -367,7 +464,7 @@ static void test_so_many_revoked_keys_are_remembered(void **state) {
 
 /* Whatever it holds: a file can be damaged. */
 static int add_as_it_is(struct ledger_db *other, void *ctx) {
-    return ledger_db_key_add(other, ctx, &e);
+    return add_key(other, ctx);
 }
 
 static void grants_are(const char *text, bool granted) {
@@ -414,6 +511,8 @@ int main(void) {
         UNIT(test_the_secret_is_not_kept),
         UNIT(test_a_revoked_key_is_nobody),
         UNIT(test_bad_requests_are_refused),
+        UNIT(test_a_key_expires_and_those_who_listen_hear_of_it),
+        UNIT(test_the_secret_before_is_valid_for_its_time),
         UNIT(test_a_silent_ledger_lets_nobody_in_and_says_so),
         UNIT(test_keys_of_many_are_found_by_their_ids),
         UNIT(test_a_process_that_slept_looks_before_it_refuses),

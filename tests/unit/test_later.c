@@ -127,6 +127,33 @@ static void a_queue_can_be_closed_by_one_of_its_items(void **state) {
     assert_true(closed);
 }
 
+static struct later again;
+
+static void on_again(void *ctx) {
+    order[count++] = 'n';
+    later_post(ctx, &again, on_again, ctx);
+}
+
+/* It runs when the loop has looked at its descriptors, so behind what was posted elsewhere, and
+ * once in a turn even if it is posted again. */
+static void what_is_for_the_next_turn_waits_for_it(void **state) {
+    (void)state;
+    struct later_queue q;
+    struct item b = {.name = 'b'};
+    struct item a = {.name = 'a', .posts = &b};
+    later_queue_init_next(&q, &loop);
+    later_post(&q, &again, on_again, &q);
+    post(&a);
+    for (int i = 0; i < 3; i++)
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    assert_string_equal(order, "abnnn");
+    later_cancel(&again);
+    (void)uv_run(&loop, UV_RUN_DEFAULT); /* nothing keeps it awake */
+    assert_string_equal(order, "abnnn");
+    later_queue_close(&q, on_closed, &order);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+}
+
 static void what_goes_last_waits_for_what_is_due(void **state) {
     (void)state;
     struct later_queue q;
@@ -213,6 +240,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_cancelled_item_does_not_run, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_runs_what_is_left, setup, teardown),
         cmocka_unit_test_setup_teardown(a_queue_can_be_closed_by_one_of_its_items, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_for_the_next_turn_waits_for_it, setup, teardown),
         cmocka_unit_test_setup_teardown(what_goes_last_waits_for_what_is_due, setup, teardown),
         cmocka_unit_test_setup_teardown(what_goes_last_does_not_wait_for_ever, setup, teardown),
         cmocka_unit_test_setup_teardown(the_loop_does_not_sleep_before_what_goes_last, setup,

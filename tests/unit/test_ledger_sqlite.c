@@ -548,6 +548,19 @@ static void test_a_worker_is_got_as_it_was_put_last(void **state) {
 }
 
 /* What an earlier cay has written in pieces is whole again, in its order. */
+/* Takes back what the eleventh migration made. */
+#define BEFORE_PROJECTS                                                                            \
+    "DROP TRIGGER key_use_out; DROP TABLE key_uses; DROP TABLE projects; DROP TABLE key_days;"     \
+    "DROP INDEX keys_project; ALTER TABLE keys DROP COLUMN project;"                               \
+    "ALTER TABLE keys DROP COLUMN server; ALTER TABLE keys DROP COLUMN old_hash;"                  \
+    "ALTER TABLE keys DROP COLUMN old_until_ms; ALTER TABLE keys DROP COLUMN expires_ms;"          \
+    "ALTER TABLE tasks DROP COLUMN key; ALTER TABLE workers DROP COLUMN key;"                      \
+    "ALTER TABLE reserves DROP COLUMN key;"                                                        \
+    "DROP TABLE usage; CREATE TABLE usage (owner, day, type, state, tasks, attempts, wall_ms);"    \
+    "DROP TABLE job_usage; CREATE TABLE job_usage (day, owner, kind, jobs, done, wall_ms,"         \
+    " input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_nusd,"              \
+    " charged_nusd);"
+
 static void test_texts_in_pieces_are_taken_over(void **state) {
     (void)state;
     struct got g[3] = {0};
@@ -555,6 +568,7 @@ static void test_texts_in_pieces_are_taken_over(void **state) {
     put(&g[1], 'a', 10);
     wait_for(g, 2);
     change(
+        BEFORE_PROJECTS
         "DROP INDEX outbox_receiver; DROP INDEX outbox_failing;"
         "ALTER TABLE outbox DROP COLUMN receiver;"
         "INSERT INTO outbox (event, task, url, secret, next_ms, body) VALUES"
@@ -592,6 +606,49 @@ static void test_texts_in_pieces_are_taken_over(void **state) {
                      3);
 }
 
+/* Each key of before, revoked ones too, is a project now, under its id: so it has what it had. */
+static void test_keys_of_before_become_projects(void **state) {
+    (void)state;
+    struct got g[3] = {0};
+    submit(&g[0], "task_1", 10);
+    put(&g[1], 'a', 10);
+    wait_for(g, 2);
+    change(BEFORE_PROJECTS
+           "INSERT INTO keys (id, name, scope, hash, created_ms, revoked_ms, nusd_per_day) VALUES"
+           " ('key_1', 'one', 'run', zeroblob(32), 5, 0, 700),"
+           " ('key_2', 'same', 'admin', zeroblob(32), 6, 0, 0),"
+           " ('key_3', 'same', 'run', zeroblob(32), 7, 8, 0),"
+           " ('key_4', 'default', 'run', zeroblob(32), 8, 0, 0);"
+           "UPDATE tasks SET owner = 'key_1'; UPDATE workers SET owner = 'key_3';"
+           "INSERT INTO spend_days VALUES ('key_1', '2026-01-01', 3, 4, 1, 2);"
+           "INSERT INTO reserves (id, owner, day, tokens, nusd, node, until_ms)"
+           " VALUES ('r', 'key_1', '2026-01-01', 1, 2, 'here', 1);"
+           "INSERT INTO usage VALUES ('key_1', '2026-01-01', 'run', 2, 5, 6, 7);"
+           "INSERT INTO job_usage VALUES ('2026-01-01', 'key_1', 'run', 1,2,3,4,5,6,7,8,9);"
+           "PRAGMA user_version = 10");
+    close_ledger();
+    open_ledger();
+    assert_int_equal(number("SELECT count(*) FROM keys WHERE project = id"), 4);
+    assert_int_equal(number("SELECT count(*) FROM keys WHERE server"), 1);
+    assert_int_equal(number("SELECT count(*) FROM projects WHERE (id, name) IN (VALUES ('',"
+                            " 'default'), ('key_1', 'one'), ('key_2', 'key_2'), ('key_3', 'key_3'),"
+                            " ('key_4', 'key_4'))"),
+                     5);
+    assert_int_equal(number("SELECT count(*) FROM projects"), 5);
+    assert_int_equal(number("SELECT count(*) FROM tasks WHERE owner = 'key_1' AND key = owner"), 1);
+    assert_int_equal(number("SELECT count(*) FROM workers WHERE owner = 'key_3' AND key = owner"),
+                     1);
+    assert_int_equal(number("SELECT count(*) FROM reserves WHERE key = 'key_1'"), 1);
+    assert_int_equal(number("SELECT tokens + nusd + held_tokens + held_nusd FROM key_days"), 10);
+    assert_int_equal(number("SELECT tokens + nusd + held_tokens + held_nusd FROM spend_days"), 10);
+    assert_int_equal(number("SELECT tasks + attempts + wall_ms FROM usage WHERE key = 'key_1'"),
+                     18);
+    assert_int_equal(number("SELECT sum(jobs + done + wall_ms + input_tokens + output_tokens +"
+                            " cache_read_tokens + cache_write_tokens + cost_nusd + charged_nusd)"
+                            " FROM job_usage WHERE key = 'key_1'"),
+                     45);
+}
+
 static void test_commits_are_flushed_to_the_disk(void **state) {
     (void)state;
     sqlite3_stmt *st = NULL;
@@ -617,6 +674,7 @@ int main(void) {
         UNIT(test_how_much_waits_is_bounded),
         UNIT(test_a_worker_is_got_as_it_was_put_last),
         UNIT(test_texts_in_pieces_are_taken_over),
+        UNIT(test_keys_of_before_become_projects),
         UNIT(test_commits_are_flushed_to_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,18 +44,19 @@ static enum err_code reserve(const char *id, int64_t least, int64_t nusd, int64_
                              int64_t *ret_nusd) {
     return ask(&(struct ledger_ask){.op = LEDGER_RESERVE,
                                     .reserve = {.id = id,
-                                                .owner = "key_a",
+                                                .owner = "prj_a",
+                                                .key = "key_a",
                                                 .node = LEDGER_HERE,
                                                 .nusd_least = least,
                                                 .nusd = nusd,
                                                 .tokens = 1,
-                                                .nusd_per_day = limit,
+                                                .limits = {.nusd_per_day = limit},
                                                 .partial = true}},
                ret_nusd);
 }
 
 static enum err_code settle(const char *id, int64_t nusd) {
-    struct ledger_used u = {.owner = "key_a", .kind = "sdk", .charged_nusd = nusd};
+    struct ledger_used u = {.owner = "prj_a", .key = "key_a", .kind = "sdk", .charged_nusd = nusd};
     (void)snprintf(u.id, sizeof(u.id), "%s", id);
     return ask(&(struct ledger_ask){.op = LEDGER_SETTLE,
                                     .settle = {.node = LEDGER_HERE, .used = &u, .n = 1}},
@@ -125,12 +126,13 @@ static void test_one_gets_what_is_left_if_that_is_of_use(void **state) {
 static enum err_code reserve_all(const char *id, int64_t nusd, bool probe) {
     return ask(&(struct ledger_ask){.op = LEDGER_RESERVE,
                                     .reserve = {.id = id,
-                                                .owner = "key_a",
+                                                .owner = "prj_a",
+                                                .key = "key_a",
                                                 .node = LEDGER_HERE,
                                                 .nusd_least = 1,
                                                 .nusd = nusd,
                                                 .tokens = 1,
-                                                .nusd_per_day = 100,
+                                                .limits = {.nusd_per_day = 100},
                                                 .probe = probe}},
                NULL);
 }
@@ -249,11 +251,12 @@ static void test_tokens_have_a_limit_of_their_own(void **state) {
     (void)state;
     struct ledger_ask what = {.op = LEDGER_RESERVE,
                               .reserve = {.id = "a",
-                                          .owner = "key_a",
+                                          .owner = "prj_a",
+                                          .key = "key_a",
                                           .node = LEDGER_HERE,
                                           .tokens_least = 10,
                                           .tokens = 90,
-                                          .tokens_per_day = 100,
+                                          .limits = {.tokens_per_day = 100},
                                           .partial = true}};
     assert_int_equal(ask(&what, NULL), 0);
     what.reserve.id = "b";
@@ -261,8 +264,12 @@ static void test_tokens_have_a_limit_of_their_own(void **state) {
     what.reserve.id = "c";
     assert_int_equal(ask(&what, NULL), ERR_RATE);
     assert_non_null(strstr(e.message, "hold the tokens"));
-    struct ledger_used used = {
-        .id = "a", .owner = "key_a", .kind = "chat", .input_tokens = 3, .output_tokens = 2};
+    struct ledger_used used = {.id = "a",
+                               .owner = "prj_a",
+                               .key = "key_a",
+                               .kind = "chat",
+                               .input_tokens = 3,
+                               .output_tokens = 2};
     assert_int_equal(
         ask(&(struct ledger_ask){.op = LEDGER_SETTLE,
                                  .settle = {.node = LEDGER_HERE, .used = &used, .n = 1}},
@@ -344,6 +351,46 @@ static void test_no_order_of_things_spends_more(void **state) {
 
 #define SPEND_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+/* Two keys of a project share what it has for the day; each is held to its own limit besides. */
+static void test_a_project_has_a_limit_over_all_its_keys(void **state) {
+    (void)state;
+    struct ledger_ask what = {.op = LEDGER_RESERVE,
+                              .reserve = {.id = "a",
+                                          .owner = "prj_p",
+                                          .key = "key_1",
+                                          .node = LEDGER_HERE,
+                                          .nusd_least = 10,
+                                          .nusd = 60,
+                                          .tokens = 1,
+                                          .limits = {.nusd_per_day = 1000},
+                                          .project_limits = {.nusd_per_day = 100},
+                                          .partial = true}};
+    int64_t nusd = 0;
+    assert_int_equal(ask(&what, &nusd), 0);
+    assert_int_equal(nusd, 60);
+    what.reserve.id = "b";
+    what.reserve.key = "key_2";
+    assert_int_equal(ask(&what, &nusd), 0);
+    assert_int_equal(nusd, 40);
+    what.reserve.id = "c";
+    assert_int_equal(ask(&what, NULL), ERR_RATE); /* the other key holds the rest */
+    struct ledger_used used[] = {
+        {.id = "a", .owner = "prj_p", .key = "key_1", .kind = "sdk", .charged_nusd = 50},
+        {.id = "b", .owner = "prj_p", .key = "key_2", .kind = "sdk", .charged_nusd = 45}};
+    assert_int_equal(
+        ask(&(struct ledger_ask){.op = LEDGER_SETTLE,
+                                 .settle = {.node = LEDGER_HERE, .used = used, .n = 2}},
+            NULL),
+        0);
+    what.reserve.id = "d";
+    assert_int_equal(ask(&what, NULL), ERR_QUOTA); /* 5 are left of the project's day */
+    what.reserve.project_limits.nusd_per_day = 0;
+    what.reserve.limits.nusd_per_day = 60;
+    what.reserve.id = "e";
+    assert_int_equal(ask(&what, &nusd), 0); /* the key has used 45 itself, not 95 */
+    assert_int_equal(nusd, 15);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         SPEND_TEST(test_many_at_the_limit_minus_one_admit_one),
@@ -355,6 +402,7 @@ int main(void) {
         SPEND_TEST(test_what_was_lost_is_shown_as_that),
         SPEND_TEST(test_a_day_begins_anew),
         SPEND_TEST(test_tokens_have_a_limit_of_their_own),
+        SPEND_TEST(test_a_project_has_a_limit_over_all_its_keys),
         SPEND_TEST(test_no_order_of_things_spends_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,3 +1,4 @@
+#include "front/agent/draft.h"
 #include "front/agent/excerpt.h"
 #include "front/agent/uimessage.h"
 #include "unit/unit.h"
@@ -210,27 +211,36 @@ static void a_list_is_read_as_it_will_be_stored(void **state) {
     uimessages_free(m);
 }
 
+static void assert_draft(const struct draft *d, const char *expected) {
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    draft_write(d, &b);
+    json_t *m = json_loadb(b.data, b.len, 0, NULL);
+    assert_non_null(m);
+    assert_json(m, expected);
+    buf_finish(&b);
+}
+
 static void a_message_is_built_and_settled(void **state) {
     (void)state;
-    json_t *m = uimessage_new("a1");
-    uimessage_step(m);
-    assert_true(uimessage_is_empty(m));
+    struct draft *d = draft_create("a1");
+    draft_step(d);
+    assert_true(draft_is_empty(d));
     json_t *content = parse(
         "[{'type':'reasoning','text':'hm','provider':'p','raw':{}},{'type':'text','text':'t'},"
         "{'type':'tool_call','id':'c1','name':'q','input':{}},"
         "{'type':'tool_call','id':'c2','name':'q','input':{}},"
         "{'type':'tool_call','id':'c3','name':'q'}]");
-    uimessage_add_content(m, content);
+    draft_take_answer(d, content);
     json_decref(content);
-    assert_false(uimessage_is_empty(m));
-    json_t *output = parse("{'rowCount':1}");
-    uimessage_set_output(m, "c1", output, false);
-    json_decref(output);
-    uimessage_settle(m, "stopped");
-    uimessage_settle(m, "again");
-    uimessage_add_note(m, "note");
-    assert_json(
-        m, "{'id':'a1','role':'assistant','parts':[{'type':'step-start'},"
+    assert_false(draft_is_empty(d));
+    draft_set_output(d, "c1", "{\"rowCount\":1}", 14, false);
+    draft_settle(d, "stopped");
+    draft_settle(d, "again");
+    draft_add_metadata(d, parse("{'a':1}"));
+    draft_add_metadata(d, parse("{'b':2}"));
+    assert_draft(
+        d, "{'id':'a1','role':'assistant','parts':[{'type':'step-start'},"
            "{'type':'reasoning','text':'hm','state':'done','providerMetadata':{'cay':{'provider'"
            ":'p','raw':{}}}},{'type':'text','text':'t','state':'done'},"
            "{'type':'tool-q','toolCallId':'c1','toolName':'q','state':'output-available',"
@@ -238,8 +248,63 @@ static void a_message_is_built_and_settled(void **state) {
            "{'type':'tool-q','toolCallId':'c2','toolName':'q','state':'output-error','input':{},"
            "'errorText':'stopped'},"
            "{'type':'tool-q','toolCallId':'c3','toolName':'q','state':'output-error','input':"
-           "null,'errorText':'stopped'},"
-           "{'type':'text','text':'note','state':'done'}]}");
+           "null,'errorText':'stopped'}],'metadata':{'a':1,'b':2}}");
+    draft_destroy(d);
+}
+
+/* Calls end in another order than they begin in, and reasoning has more in the end than was told.
+ */
+static void what_was_said_takes_the_answer_s_order(void **state) {
+    (void)state;
+    struct draft *d = draft_create("a1");
+    draft_step(d);
+    draft_begin_text(d, true);
+    draft_add_text(d, "h\\n", 3);
+    draft_add_text(d, "m", 1);
+    draft_begin_text(d, false);
+    draft_add_text(d, "first", 5);
+    draft_add_call(d, "c2", "q", "{\"n\":2}", 7);
+    draft_begin_text(d, false);
+    draft_add_text(d, "second", 6);
+    draft_add_call(d, "c1", "q", "{\"n\":1}", 7);
+    draft_begin_text(d, false);
+    draft_add_text(d, "taken back", 10);
+    json_t *content =
+        parse("[{'type':'reasoning','text':'h\\nm','provider':'p','raw':{'s':1}},"
+              "{'type':'text','text':'first'},{'type':'tool_call','id':'c1','name':'q','input':{}},"
+              "{'type':'server','raw':{}},"
+              "{'type':'tool_call','id':'c2','name':'q','input':{}},"
+              "{'type':'tool_call','id':'c3','name':'q','input':{}},"
+              "{'type':'text','text':'second'}]");
+    draft_take_answer(d, content);
+    json_decref(content);
+    draft_step(d);
+    draft_begin_text(d, false);
+    draft_add_text(d, "next", 4);
+    assert_draft(d, "{'id':'a1','role':'assistant','parts':[{'type':'step-start'},"
+                    "{'type':'reasoning','text':'h\\nm','state':'done','providerMetadata':{'cay':{"
+                    "'provider':'p','raw':{'s':1}}}},{'type':'text','text':'first','state':'done'},"
+                    "{'type':'tool-q','toolCallId':'c1','toolName':'q','state':'input-available',"
+                    "'input':{'n':1}},"
+                    "{'type':'tool-q','toolCallId':'c2','toolName':'q','state':'input-available',"
+                    "'input':{'n':2}},"
+                    "{'type':'tool-q','toolCallId':'c3','toolName':'q','state':'input-available',"
+                    "'input':{}},"
+                    "{'type':'text','text':'second','state':'done'},{'type':'step-start'},"
+                    "{'type':'text','text':'next','state':'done'}]}");
+    draft_destroy(d);
+}
+
+static void a_message_that_was_cut_off_is_settled(void **state) {
+    (void)state;
+    json_t *m = parse("{'id':'a1','role':'assistant','parts':[{'type':'tool-q','toolCallId':'c1',"
+                      "'toolName':'q','state':'input-available','input':{}}]}");
+    uimessage_settle(m, "stopped");
+    uimessage_settle(m, "again");
+    uimessage_add_note(m, "note");
+    assert_json(m, "{'id':'a1','role':'assistant','parts':[{'type':'tool-q','toolCallId':'c1',"
+                   "'toolName':'q','state':'output-error','input':{},'errorText':'stopped'},"
+                   "{'type':'text','text':'note','state':'done'}]}");
 }
 
 int main(void) {
@@ -251,6 +316,8 @@ int main(void) {
         PLAIN(a_long_output_becomes_text),
         PLAIN(a_list_is_read_as_it_will_be_stored),
         PLAIN(a_message_is_built_and_settled),
+        PLAIN(what_was_said_takes_the_answer_s_order),
+        PLAIN(a_message_that_was_cut_off_is_settled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

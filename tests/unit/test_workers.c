@@ -279,7 +279,8 @@ static void on_done(void *ctx, const struct guest_usage *usage, const struct err
 static int call_for(struct caller *c, const char *label, uint32_t wall_ms) {
     *c = (struct caller){0};
     inside = true;
-    int rc = workers_call_label(workers, &(struct workers_fetch){.label = label, .caller = ""},
+    int rc = workers_call_label(workers,
+                                &(struct workers_fetch){.label = label, .caller = "", .all = true},
                                 &(struct guest_request){.spec = "{}",
                                                         .spec_len = 2,
                                                         .wall_ms = wall_ms,

@@ -388,7 +388,7 @@ test('so many names, and no more', async (t) => {
       db.exec("DELETE FROM records WHERE kind = 'vercel'");
       const put = db.prepare("INSERT INTO records (kind, id, owner, parent, status, created_ms, ended_ms, bytes, doc) VALUES ('vercel', ?, ?, ?, 'known', 1, 1, 0, ?)");
       db.exec('BEGIN');
-      for (let i = 0; i < 1000; i++) put.run(makeId('vsb', 1000, i), own.keyId, `vn_${i}`, JSON.stringify({ name: `n${i}`, config: { persistent }, session: 'sbx_none', sessions: [], snapshots: [] }));
+      for (let i = 0; i < 1000; i++) put.run(makeId('vsb', 1000, i), own.project, `vn_${i}`, JSON.stringify({ name: `n${i}`, config: { persistent }, session: 'sbx_none', sessions: [], snapshots: [] }));
       db.exec('COMMIT');
     });
   const tryOne = async () => {

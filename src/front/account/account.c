@@ -21,6 +21,8 @@ enum {
     REMOTE_WAIT_MS = 600000, /* of a call from a sandbox, whose job is under way */
     TICK_MS = 1000,
     RENEW_TICKS = LEDGER_LEASE_MS / TICK_MS / 3,
+    USES_TICKS = 30, /* until the ledger hears which keys were used */
+    USES_MAX = 256,
 };
 
 #define REVOKED "the key was revoked: it may spend nothing more"
@@ -83,15 +85,17 @@ static void hold_move(struct account_hold *h, enum hold_state to) {
     h->state = (enum hold_state)sm_next(&machine, h->state, to);
 }
 
-static struct account_hold *account_add(struct accounts *a, const char *owner, const char *kind) {
+static struct account_hold *account_add(struct accounts *a, const char *owner, const char *key,
+                                        const char *kind) {
     struct account_hold *h = xcalloc(1, sizeof(*h));
     h->all = a;
     (void)id_new("hold", h->used.id);
     (void)snprintf(h->used.owner, sizeof(h->used.owner), "%s", owner);
+    (void)snprintf(h->used.key, sizeof(h->used.key), "%s", key);
     (void)snprintf(h->kind, sizeof(h->kind), "%s", kind);
     h->used.kind = h->kind;
-    h->reserve =
-        (struct ledger_reserve){.id = h->used.id, .owner = h->used.owner, .node = LEDGER_HERE};
+    h->reserve = (struct ledger_reserve){
+        .id = h->used.id, .owner = h->used.owner, .key = h->used.key, .node = LEDGER_HERE};
     h->next = a->list;
     h->at = &a->list;
     if (h->next)
@@ -112,7 +116,7 @@ static void account_drop(struct account_hold *h) {
 
 static void ask_to_reserve(struct account_hold *h);
 
-/* Something was given back to this key, or some time has passed (NULL). */
+/* Something was given back to this project, or some time has passed (NULL). */
 static void ask_again(struct accounts *a, const char *owner) {
     for (struct account_hold *h = a->list; h; h = h->next)
         if (h->state == HOLD_WAITING && (!owner || strcmp(h->used.owner, owner) == 0))
@@ -124,7 +128,7 @@ static void account_on_settled(void *ctx, const struct ledger_answer *answer) {
     h->asks--;
     h->unsettled = answer->err.code == ERR_UNAVAILABLE || answer->err.code == ERR_FULL;
     if (answer->err.code && !h->unsettled)
-        log_error("account.settle", "key", h->used.owner, "error", answer->err.message);
+        log_error("account.settle", "key", h->used.key, "error", answer->err.message);
     ask_again(h->all, h->used.owner);
     if (h->asks == 0 && !h->unsettled)
         account_drop(h);
@@ -176,13 +180,22 @@ static void tell_held(void *ctx) {
     h->on_held(h->ctx, &h->grant, NULL);
 }
 
+/* Whether the key or its project has such a limit. */
+static bool account_limits_tokens(const struct ledger_reserve *s) {
+    return s->limits.tokens_per_day > 0 || s->project_limits.tokens_per_day > 0;
+}
+
+static bool account_limits_nusd(const struct ledger_reserve *s) {
+    return s->limits.nusd_per_day > 0 || s->project_limits.nusd_per_day > 0;
+}
+
 /* How many tokens the answer of a call may have, by what was set aside for it. */
 static int64_t answer_tokens(const struct account_hold *h, const struct ledger_reserved *a) {
     int64_t n = h->reserve.tokens;
-    if (h->reserve.tokens_per_day > 0)
+    if (account_limits_tokens(&h->reserve))
         n = MIN(n, a->tokens);
     n -= h->input_tokens;
-    if (h->reserve.nusd_per_day > 0 && h->price.output > 0)
+    if (account_limits_nusd(&h->reserve) && h->price.output > 0)
         n = MIN(n, (a->nusd - h->input_nusd) / h->price.output);
     return MAX(n, 1);
 }
@@ -240,8 +253,8 @@ static void account_on_reserved(void *ctx, const struct ledger_answer *answer) {
     const struct ledger_reserved *got = &answer->reserved;
     hold_move(h, s->probe ? HOLD_FREE : HOLD_HELD);
     h->grant = (struct account_grant){.max_tokens = h->is_call ? answer_tokens(h, got) : 0,
-                                      .tokens = s->tokens_per_day > 0 ? got->tokens : INT64_MAX,
-                                      .nusd = s->nusd_per_day > 0 ? got->nusd : INT64_MAX};
+                                      .tokens = account_limits_tokens(s) ? got->tokens : INT64_MAX,
+                                      .nusd = account_limits_nusd(s) ? got->nusd : INT64_MAX};
     tell_held(h);
 }
 
@@ -258,9 +271,9 @@ static void tell_refused(void *ctx) {
 static int account_read_limits(struct account_hold *h) {
     struct ledger_reserve *s = &h->reserve;
     struct identity who = {0};
-    int rc = *s->owner ? key_identity(h->all->opt.keys, s->owner, &who, &h->why) : 0;
-    s->tokens_per_day = who.tokens_per_day;
-    s->nusd_per_day = who.nusd_per_day;
+    int rc = *s->key ? key_identity(h->all->opt.keys, s->key, &who, &h->why) : 0;
+    s->limits = who.limits;
+    s->project_limits = who.project_limits;
     return rc < 0 && h->why.code != ERR_UNAVAILABLE ? err_set(&h->why, ERR_FORBIDDEN, REVOKED) : rc;
 }
 
@@ -272,7 +285,7 @@ static void account_start(struct account_hold *h, account_on_held on_held, void 
         later_post(&h->all->later, &h->later, tell_refused, h);
         return;
     }
-    if (s->tokens_per_day == 0 && s->nusd_per_day == 0) {
+    if (!account_limits_tokens(s) && !account_limits_nusd(s)) {
         h->grant = (struct account_grant){.tokens = INT64_MAX, .nusd = INT64_MAX};
         later_post(&h->all->later, &h->later, tell_held, h);
         return;
@@ -294,7 +307,7 @@ static void set_price(struct account_hold *h, const struct model_info *model) {
 
 struct account_hold *account_hold_call(struct accounts *a, const struct account_call *call,
                                        account_on_held on_held, void *ctx) {
-    struct account_hold *h = account_add(a, call->owner, call->kind);
+    struct account_hold *h = account_add(a, call->owner, call->key, call->kind);
     struct ledger_reserve *s = &h->reserve;
     set_price(h, call->model);
     const struct model_price *p = &h->price;
@@ -317,7 +330,7 @@ struct account_hold *account_hold_call(struct accounts *a, const struct account_
 
 struct account_hold *account_hold_job(struct accounts *a, const struct account_job *job,
                                       account_on_held on_held, void *ctx) {
-    struct account_hold *h = account_add(a, job->owner, job->kind);
+    struct account_hold *h = account_add(a, job->owner, job->key, job->kind);
     struct ledger_reserve *s = &h->reserve;
     set_price(h, job->model);
     h->on_revoked = job->on_revoked;
@@ -330,7 +343,7 @@ struct account_hold *account_hold_job(struct accounts *a, const struct account_j
 
 struct account_hold *account_hold_remote(struct accounts *a, const struct account_remote *call,
                                          account_on_held on_held, void *ctx) {
-    struct account_hold *h = account_add(a, call->owner, call->kind);
+    struct account_hold *h = account_add(a, call->owner, call->key, call->kind);
     struct ledger_reserve *s = &h->reserve;
     h->priced = call->model->price.known;
     h->price = h->priced ? call->model->price : a->opt.dearest;
@@ -347,10 +360,9 @@ bool account_is_exceeded(const struct account_hold *h, const struct model_usage 
     return account_charge(h, used) > h->grant.nusd || model_usage_tokens(used) > h->grant.tokens;
 }
 
-bool account_has_limits(struct accounts *a, const char *owner) {
+bool account_has_limits(struct accounts *a, const char *key) {
     struct identity who;
-    return *owner && key_identity(a->opt.keys, owner, &who, NULL) == 0 &&
-           (who.tokens_per_day > 0 || who.nusd_per_day > 0);
+    return *key && key_identity(a->opt.keys, key, &who, NULL) == 0 && key_has_budget(&who);
 }
 
 const struct model_price *accounts_dearest(const struct accounts *a) {
@@ -363,10 +375,11 @@ void accounts_tell(struct accounts *a) {
     tally_tell(a->tally);
 }
 
-void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
-                       int64_t wall_ms) {
-    struct ledger_used s = {.kind = kind, .jobs = 1, .done = done, .wall_ms = MAX(wall_ms, 0)};
-    (void)snprintf(s.owner, sizeof(s.owner), "%s", owner);
+void account_count_job(struct accounts *a, const struct job_ended *ended) {
+    struct ledger_used s = {
+        .kind = ended->kind, .jobs = 1, .done = ended->done, .wall_ms = MAX(ended->wall_ms, 0)};
+    (void)snprintf(s.owner, sizeof(s.owner), "%s", ended->owner);
+    (void)snprintf(s.key, sizeof(s.key), "%s", ended->key);
     tally_add(a->tally, &s);
 }
 
@@ -401,9 +414,9 @@ static void account_check_keys(struct accounts *a) {
     for (struct account_hold *h = a->list; h; h = next) {
         struct identity who;
         next = h->next;
-        if (!h->on_revoked || !*h->used.owner || (h->state != HOLD_FREE && h->state != HOLD_HELD))
+        if (!h->on_revoked || !*h->used.key || (h->state != HOLD_FREE && h->state != HOLD_HELD))
             continue;
-        if (key_identity(a->opt.keys, h->used.owner, &who, &h->why) == 0 ||
+        if (key_identity(a->opt.keys, h->used.key, &who, &h->why) == 0 ||
             h->why.code == ERR_UNAVAILABLE)
             continue;
         struct err why;
@@ -412,6 +425,27 @@ static void account_check_keys(struct accounts *a) {
         (void)err_set(&why, ERR_FORBIDDEN, REVOKED);
         on_revoked(h->ctx, &why);
     }
+}
+
+static void account_on_uses_noted(void *ctx, const struct ledger_answer *answer) {
+    (void)ctx;
+    if (answer->err.code)
+        log_warn("account.uses", "error", answer->err.message);
+}
+
+/* When each key was used last is shown with it. What a server that dies did not tell is lost. */
+static void account_note_uses(struct accounts *a) {
+    struct ledger_key_use *uses = xcalloc(USES_MAX, sizeof(*uses));
+    size_t n;
+    do {
+        n = keyring_take_uses(a->opt.keys, uses, USES_MAX);
+        if (n > 0)
+            ledger_call(
+                a->opt.ledger,
+                &(struct ledger_ask){.op = LEDGER_KEY_USED, .key_used = {.uses = uses, .n = n}},
+                account_on_uses_noted, NULL);
+    } while (n == USES_MAX);
+    free(uses);
 }
 
 static void account_on_tick(uv_timer_t *t) {
@@ -424,6 +458,8 @@ static void account_on_tick(uv_timer_t *t) {
     ask_again(a, NULL);
     if (++a->ticks % RENEW_TICKS == 0)
         account_renew(a);
+    if (a->ticks % USES_TICKS == 0)
+        account_note_uses(a);
 }
 
 struct accounts *accounts_create(const struct accounts_options *options) {
@@ -442,6 +478,7 @@ void accounts_close(struct accounts *a) {
     if (!a)
         return;
     accounts_tell(a);
+    account_note_uses(a);
     (void)uv_timer_stop(&a->timer);
 }
 

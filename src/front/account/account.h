@@ -10,6 +10,7 @@
  * told is told again, until it has acknowledged it. */
 
 #include "base/err.h"
+#include "front/job/job.h"
 #include "front/ledger/keyring.h"
 #include "front/ledger/ledger.h"
 #include "front/model/catalog.h"
@@ -47,6 +48,7 @@ typedef void (*account_on_held)(void *ctx, const struct account_grant *grant,
 
 struct account_call {
     const char *owner;
+    const char *key;  /* "" for the operator */
     const char *kind; /* of the job */
     const struct model_info *model;
     size_t input_bytes; /* what the model will read */
@@ -60,6 +62,7 @@ struct account_hold *account_hold_call(struct accounts *a, const struct account_
  * of its calls; it begins only if the key has something left. */
 struct account_job {
     const char *owner;
+    const char *key;
     const char *kind;
     const struct model_info *model;
     /* Comes once at most, from the loop, while it is held: the key was revoked, and what calls the
@@ -73,6 +76,7 @@ struct account_hold *account_hold_job(struct accounts *a, const struct account_j
  * useful length costs. */
 struct account_remote {
     const char *owner;
+    const char *key;
     const char *kind;
     const struct model_info *model;
     int64_t input_tokens, output_tokens;
@@ -89,12 +93,11 @@ void account_settle(struct account_hold *h, const struct model_usage *used);
 void account_settle_as(struct account_hold *h, const struct model_usage *used, int64_t cost_nusd);
 
 /* Whether anything is set aside for the jobs of this key. */
-bool account_has_limits(struct accounts *a, const char *owner);
+bool account_has_limits(struct accounts *a, const char *key);
 /* What stands for a price that is not known. */
 const struct model_price *accounts_dearest(const struct accounts *a);
 
 /* Tells the ledger of what was added up: so who asks it next hears of it. */
 void accounts_tell(struct accounts *a);
 /* A job has ended. */
-void account_count_job(struct accounts *a, const char *owner, const char *kind, bool done,
-                       int64_t wall_ms);
+void account_count_job(struct accounts *a, const struct job_ended *ended);

@@ -21,7 +21,7 @@ struct batch {
 
 struct tally {
     struct ledger *ledger;
-    struct batch *open; /* what is added up, newest first: a row for each owner and kind */
+    struct batch *open; /* what is added up, newest first: a row for each key and kind */
     struct batch *told; /* oldest first, until they are acknowledged */
 };
 
@@ -106,18 +106,19 @@ void tally_tick(struct tally *t) {
 
 /* --- adding up --- */
 
-static struct ledger_used *tally_find(struct tally *t, const char *owner, const char *kind) {
+static struct ledger_used *tally_find(struct tally *t, const struct ledger_used *used) {
     for (struct batch *b = t->open; b; b = b->next)
         for (size_t i = 0; i < b->n; i++)
-            if (strcmp(b->rows[i].owner, owner) == 0 &&
-                strncmp(b->kinds[i], kind, TALLY_KIND_SIZE - 1) == 0)
+            if (strcmp(b->rows[i].owner, used->owner) == 0 &&
+                strcmp(b->rows[i].key, used->key) == 0 &&
+                strncmp(b->kinds[i], used->kind, TALLY_KIND_SIZE - 1) == 0)
                 return &b->rows[i];
     return NULL;
 }
 
-/* While the ledger is awaited nothing new is told: so an owner has one row of a kind that waits,
+/* While the ledger is awaited nothing new is told: so a key has one row of a kind that waits,
  * however long the ledger stays away. */
-static struct ledger_used *add_row(struct tally *t, const char *owner, const char *kind) {
+static struct ledger_used *add_row(struct tally *t, const struct ledger_used *used) {
     if (t->open && t->open->n == ROWS_MAX && !t->told)
         tally_tell(t);
     if (!t->open || t->open->n == ROWS_MAX) {
@@ -129,16 +130,17 @@ static struct ledger_used *add_row(struct tally *t, const char *owner, const cha
     struct batch *b = t->open;
     struct ledger_used *row = &b->rows[b->n];
     (void)id_new("hold", row->id);
-    (void)snprintf(row->owner, sizeof(row->owner), "%s", owner);
-    (void)snprintf(b->kinds[b->n], TALLY_KIND_SIZE, "%s", kind);
+    memcpy(row->owner, used->owner, sizeof(row->owner));
+    memcpy(row->key, used->key, sizeof(row->key));
+    (void)snprintf(b->kinds[b->n], TALLY_KIND_SIZE, "%s", used->kind);
     row->kind = b->kinds[b->n++];
     return row;
 }
 
 void tally_add(struct tally *t, const struct ledger_used *used) {
-    struct ledger_used *row = tally_find(t, used->owner, used->kind);
+    struct ledger_used *row = tally_find(t, used);
     if (!row)
-        row = add_row(t, used->owner, used->kind);
+        row = add_row(t, used);
     row->jobs += used->jobs;
     row->done += used->done;
     row->wall_ms += used->wall_ms;

@@ -220,6 +220,7 @@ struct agents *agents_create(const struct agents_options *options) {
     }
     later_queue_init(&all->later, options->loop);
     later_queue_init_last(&all->last, options->loop);
+    later_queue_init_next(&all->next, options->loop);
     (void)uv_timer_init(options->loop, &all->timer);
     all->timer.data = all;
     uv_unref((uv_handle_t *)&all->timer);
@@ -235,9 +236,14 @@ static void agent_on_last_closed(uv_handle_t *h) {
     uv_close((uv_handle_t *)&all->timer, agent_on_timer_closed);
 }
 
-static void agent_on_later_closed(uv_handle_t *h) {
+static void agent_on_next_closed(uv_handle_t *h) {
     struct agents *all = h->data;
     later_queue_close(&all->last, agent_on_last_closed, all);
+}
+
+static void agent_on_later_closed(uv_handle_t *h) {
+    struct agents *all = h->data;
+    later_queue_close(&all->next, agent_on_next_closed, all);
 }
 
 bool agents_are_busy(const struct agents *all) {

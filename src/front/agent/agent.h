@@ -83,7 +83,7 @@ struct agent_turn_end {
     const char *turn;
     const char *outcome;    /* NULL (whole), "error" or "aborted" */
     const json_t *user_ids; /* a list, of the messages that it was to answer */
-    const json_t *message;  /* the assistant's; NULL: it has said nothing */
+    const json_t *message;  /* the assistant's: JSON, in a string; NULL: it has said nothing */
     int64_t retry_after_s;  /* of a model that failed: when it may go better; 0: nobody said */
     /* Why it was refused: by the key's account (ERR_QUOTA, ERR_RATE), or because it cannot be
      * written (ERR_FULL, ERR_IO); else 0. */
@@ -146,6 +146,7 @@ int agent_set_messages(struct agent *a, const struct agent_listener *from,
 int agent_clear(struct agent *a, const struct agent_listener *from, struct err *err);
 
 struct agent_chat {
+    const char *key;             /* that asks, and pays; "" for the operator */
     const char *turn;            /* the client's id for it */
     struct uimessages *messages; /* whose texts may be taken */
     const char *model;           /* that is to answer; NULL: the agent's */

@@ -101,7 +101,8 @@ static int put_messages(struct agent *a, const struct agent_chat *chat, const st
         const struct uimessage *m = &k->sent->list[i];
         /* An edited message of the user replaces ours; an assistant's is ours to keep. */
         if (k->are[i] == NEW || (m->user && k->are[i] == OTHER))
-            put[n++] = (struct history_message){m->id, m->json, m->len};
+            put[n++] = (struct history_message){
+                .id = m->id, .json = m->json, .len = m->len, .is_new = k->are[i] == NEW};
     }
     int rc = history_put(a->history, put, n, err);
     bool at_end = k->in_order && !k->amid;

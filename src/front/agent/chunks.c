@@ -5,8 +5,10 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "front/agent/draft.h"
 #include "front/agent/uimessage.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,8 @@ struct chunk {
 struct chunks {
     struct chunks_options opt;
     char message_id[64];
-    json_t *message;
+    struct draft *draft;
+    json_t *message; /* when it is over: JSON, in a string */
     struct chunk *list;
     size_t count;
     size_t held_from; /* those from here on are held back... */
@@ -34,24 +37,12 @@ struct chunks {
     bool full;
     char failure[96];
     unsigned blocks; /* numbers the text and reasoning blocks */
-    /* What the stream has said so far, for a turn that is stopped before its end. */
-    json_t *said;
-    const char *open_type; /* of the block that is open, or NULL */
-    struct buf open_text;
     int64_t saved_ms;
     bool unsaved;    /* the message is to be saved, at a better time */
     json_t *account; /* what the message says of itself, when it is over */
 };
 
 /* --- the stream --- */
-
-/* How many bytes the text has inside another JSON text. */
-static size_t quoted_bytes(const char *json, size_t len) {
-    size_t n = len;
-    for (size_t i = 0; i < len; i++)
-        n += json[i] == '"' || json[i] == '\\';
-    return n;
-}
 
 /* Joins a delta to the one before it, as one delta with both texts. */
 static bool chunks_join(struct chunks *c, const struct buf *b, size_t value_at) {
@@ -61,7 +52,7 @@ static bool chunks_join(struct chunks *c, const struct buf *b, size_t value_at) 
         return false;
     last->json.len -= 2; /* the closing quote and brace */
     (void)buf_add(&last->json, b->data + value_at, b->len - value_at);
-    c->bytes += quoted_bytes(b->data + value_at, b->len - value_at);
+    c->bytes += json_quoted_bytes(b->data + value_at, b->len - value_at);
     return true;
 }
 
@@ -74,7 +65,7 @@ static void chunks_keep(struct chunks *c, const struct buf *b, size_t seq, size_
     *new = (struct chunk){.seq = seq, .value_at = value_at};
     buf_init(&new->json, c->opt.max_bytes);
     (void)buf_add(&new->json, b->data, b->len);
-    c->bytes += quoted_bytes(b->data, b->len) + FRAME_BYTES;
+    c->bytes += json_quoted_bytes(b->data, b->len) + FRAME_BYTES;
 }
 
 /* Keeps the chunk for those who join later, and tells it. */
@@ -82,7 +73,7 @@ static void chunks_emit(struct chunks *c, const struct buf *b, size_t value_at) 
     size_t max = c->opt.max_bytes;
     if (c->full)
         return;
-    if (b->full || c->bytes + quoted_bytes(b->data, b->len) + FRAME_BYTES > max) {
+    if (b->full || c->bytes + json_quoted_bytes(b->data, b->len) + FRAME_BYTES > max) {
         (void)snprintf(c->failure, sizeof(c->failure),
                        "the turn's stream exceeds %zu bytes (limit agent_stream_bytes)", max);
         c->full = true;
@@ -95,32 +86,58 @@ static void chunks_emit(struct chunks *c, const struct buf *b, size_t value_at) 
         c->opt.events->on_chunk(c->opt.ctx, seq, b->data, b->len);
 }
 
-/* A chunk with a type and up to two texts; the second is a delta's. */
-static void emit_chunk(struct chunks *c, const char *type, const char *k1, const char *v1,
-                       const char *k2, const char *v2, size_t len2) {
-    _cleanup_(buf) struct buf b;
-    buf_init(&b, c->opt.max_bytes);
-    struct json_writer w;
-    size_t value_at = 0;
-    json_writer_init(&w, &b);
-    json_writer_object_begin(&w);
-    json_writer_key(&w, "type");
-    json_writer_str(&w, type);
-    if (k1) {
-        json_writer_key(&w, k1);
-        json_writer_str(&w, v1);
-    }
-    if (k2) {
-        json_writer_key(&w, k2);
-        value_at = strstr(type, "-delta") ? b.len + 1 : 0;
-        json_writer_text(&w, v2, len2);
-    }
-    json_writer_object_end(&w);
-    chunks_emit(c, &b, value_at);
+static void begin_chunk(struct json_writer *w, struct buf *b, size_t max, const char *type) {
+    buf_init(b, max);
+    json_writer_init(w, b);
+    json_writer_object_begin(w);
+    json_writer_key(w, "type");
+    json_writer_str(w, type);
+}
+
+static void add_pair(struct json_writer *w, const char *key, const char *value) {
+    json_writer_key(w, key);
+    json_writer_str(w, value);
 }
 
 static void emit_type(struct chunks *c, const char *type) {
-    emit_chunk(c, type, NULL, NULL, NULL, NULL, 0);
+    _cleanup_(buf) struct buf b;
+    struct json_writer w;
+    begin_chunk(&w, &b, c->opt.max_bytes, type);
+    json_writer_object_end(&w);
+    chunks_emit(c, &b, 0);
+}
+
+/* The text of a delta goes into the message as it was written here. */
+static void emit_delta(struct chunks *c, const char *type, const char *id_key, const char *id,
+                       const char *key, const char *text, size_t len, bool is_said) {
+    _cleanup_(buf) struct buf b;
+    struct json_writer w;
+    begin_chunk(&w, &b, c->opt.max_bytes, type);
+    add_pair(&w, id_key, id);
+    json_writer_key(&w, key);
+    size_t value_at = b.len + 1;
+    json_writer_text(&w, text, len);
+    json_writer_object_end(&w);
+    if (is_said && !b.full)
+        draft_add_text(c->draft, b.data + value_at, b.len - value_at - 2);
+    chunks_emit(c, &b, value_at);
+}
+
+/* A chunk about a tool call, with a value that is JSON. */
+static void emit_call(struct chunks *c, const char *type, const char *id, const char *name,
+                      const char *key, const char *json, size_t len) {
+    _cleanup_(buf) struct buf b;
+    struct json_writer w;
+    begin_chunk(&w, &b, c->opt.max_bytes, type);
+    add_pair(&w, "toolCallId", id);
+    if (name)
+        add_pair(&w, "toolName", name);
+    if (key) {
+        json_writer_key(&w, key);
+        json_writer_raw(&w, json, len);
+    }
+    json_writer_object_end(&w);
+    chunks_emit(c, &b, 0);
 }
 
 /* Takes the chunk. */
@@ -133,77 +150,46 @@ static void emit_tree(struct chunks *c, json_t *chunk) {
 }
 
 /* A chunk of the text or reasoning block that is open, or was. */
-static void emit_block(struct chunks *c, const char *type, const char *delta, size_t len) {
+static void emit_block(struct chunks *c, const char *type) {
+    _cleanup_(buf) struct buf b;
+    struct json_writer w;
     char id[16];
     (void)snprintf(id, sizeof(id), "b%u", c->blocks);
-    emit_chunk(c, type, "id", id, delta ? "delta" : NULL, delta, len);
+    begin_chunk(&w, &b, c->opt.max_bytes, type);
+    add_pair(&w, "id", id);
+    json_writer_object_end(&w);
+    chunks_emit(c, &b, 0);
 }
 
 /* --- the message --- */
 
-static void agent_chunks_save(struct chunks *c, const json_t *message) {
+static void agent_chunks_write(struct chunks *c, struct buf *out) {
+    buf_init(out, INT_MAX);
+    draft_write(c->draft, out);
+    c->opt.events->on_save(c->opt.ctx, out->data, out->len);
+}
+
+static void agent_chunks_save(struct chunks *c) {
+    _cleanup_(buf) struct buf b = {0};
     c->saved_ms = clock_mono_ms();
     c->unsaved = false;
-    if (!uimessage_is_empty(message))
-        c->opt.events->on_save(c->opt.ctx, message);
+    if (!draft_is_empty(c->draft))
+        agent_chunks_write(c, &b);
 }
 
 void chunks_save(struct chunks *c) {
     if (c->unsaved)
-        agent_chunks_save(c, c->message);
-}
-
-static json_t *open_block(const struct chunks *c) {
-    const char *text = c->open_text.data ? c->open_text.data : "";
-    json_t *j = json_stringn(text, c->open_text.len);
-    return json_pack("{s:s,s:o}", "type", c->open_type, "text", j ? j : json_text(text));
-}
-
-static void begin_said(struct chunks *c, const char *type) {
-    c->blocks++;
-    c->open_type = type;
-    buf_clear(&c->open_text);
-}
-
-static void end_said(struct chunks *c) {
-    json_t *block = c->open_type ? open_block(c) : NULL;
-    if (block)
-        (void)json_array_append_new(c->said, block);
-    c->open_type = NULL;
-}
-
-static void save_said(struct chunks *c) {
-    if (c->full)
-        return;
-    _cleanup_(json) json_t *copy = json_deep_copy(c->message);
-    _cleanup_(json) json_t *open = json_array();
-    json_t *block = c->open_type ? open_block(c) : NULL;
-    if (block)
-        (void)json_array_append_new(open, block);
-    uimessage_add_content(copy, c->said);
-    uimessage_add_content(copy, open);
-    agent_chunks_save(c, copy);
+        agent_chunks_save(c);
 }
 
 /* Now and then what was said so far is saved, so that little is lost with the server. */
 static void save_said_sometimes(struct chunks *c) {
-    if (clock_mono_ms() - c->saved_ms >= SAVE_MS)
-        save_said(c);
+    if (!c->full && clock_mono_ms() - c->saved_ms >= SAVE_MS)
+        agent_chunks_save(c);
 }
 
 void chunks_settle(json_t *message) {
     uimessage_settle(message, stopped);
-}
-
-/* Its members stand beside those that are there. Takes them. */
-static void add_metadata(struct chunks *c, json_t *members) {
-    json_t *all = json_object_get(c->message, "metadata");
-    if (!all) {
-        (void)json_object_set_new(c->message, "metadata", members);
-        return;
-    }
-    (void)json_object_update(all, members);
-    json_decref(members);
 }
 
 /* The stream and the message that is kept say the same, also of how long it took. */
@@ -214,20 +200,19 @@ static json_t *copy_account(struct chunks *c) {
 }
 
 void chunks_close(struct chunks *c, const json_t *error, bool aborted) {
-    end_said(c);
-    uimessage_add_content(c->message, c->said);
-    (void)json_array_clear(c->said);
-    chunks_settle(c->message);
-    add_metadata(c, copy_account(c));
+    draft_settle(c->draft, stopped);
+    draft_add_metadata(c->draft, copy_account(c));
     if (error)
-        add_metadata(c, json_pack("{s:O}", "error", error));
+        draft_add_metadata(c->draft, json_pack("{s:O}", "error", error));
     else if (aborted)
-        add_metadata(c, json_pack("{s:b}", "aborted", 1));
+        draft_add_metadata(c->draft, json_pack("{s:b}", "aborted", 1));
+    bool is_empty = draft_is_empty(c->draft);
+    _cleanup_(buf) struct buf b = {0};
     /* One that failed before its first word is kept too: with why. */
-    if (error && uimessage_is_empty(c->message))
-        c->opt.events->on_save(c->opt.ctx, c->message);
-    else
-        agent_chunks_save(c, c->message);
+    if (error || !is_empty)
+        agent_chunks_write(c, &b);
+    if (!is_empty)
+        c->message = json_stringn_nocheck(b.data, b.len);
 }
 
 /* --- the view --- */
@@ -236,64 +221,67 @@ static void chunks_on_step_start(void *ctx) {
     struct chunks *c = ctx;
     emit_type(c, "start-step");
     if (!c->full)
-        uimessage_step(c->message);
+        draft_step(c->draft);
+}
+
+static void begin_block(struct chunks *c, bool reasoning) {
+    c->blocks++;
+    draft_begin_text(c->draft, reasoning);
+    emit_block(c, reasoning ? "reasoning-start" : "text-start");
+}
+
+static void add_to_block(struct chunks *c, const char *type, const char *text, size_t len) {
+    char id[16];
+    (void)snprintf(id, sizeof(id), "b%u", c->blocks);
+    emit_delta(c, type, "id", id, "delta", text, len, true);
+    save_said_sometimes(c);
 }
 
 static void chunks_on_text_start(void *ctx) {
-    begin_said(ctx, "text");
-    emit_block(ctx, "text-start", NULL, 0);
+    begin_block(ctx, false);
 }
 
 static void chunks_on_text_delta(void *ctx, const char *text, size_t len) {
-    struct chunks *c = ctx;
-    (void)buf_add(&c->open_text, text, len);
-    emit_block(c, "text-delta", text, len);
-    save_said_sometimes(c);
+    add_to_block(ctx, "text-delta", text, len);
 }
 
 static void chunks_on_text_end(void *ctx) {
-    end_said(ctx);
-    emit_block(ctx, "text-end", NULL, 0);
+    emit_block(ctx, "text-end");
 }
 
 static void chunks_on_reasoning_start(void *ctx) {
-    begin_said(ctx, "reasoning");
-    emit_block(ctx, "reasoning-start", NULL, 0);
+    begin_block(ctx, true);
 }
 
 static void chunks_on_reasoning_delta(void *ctx, const char *text, size_t len) {
-    struct chunks *c = ctx;
-    (void)buf_add(&c->open_text, text, len);
-    emit_block(c, "reasoning-delta", text, len);
-    save_said_sometimes(c);
+    add_to_block(ctx, "reasoning-delta", text, len);
 }
 
 static void chunks_on_reasoning_end(void *ctx) {
-    end_said(ctx);
-    emit_block(ctx, "reasoning-end", NULL, 0);
+    emit_block(ctx, "reasoning-end");
 }
 
 static void chunks_on_tool_start(void *ctx, const char *id, const char *name) {
-    emit_chunk(ctx, "tool-input-start", "toolCallId", id, "toolName", name, strlen(name));
+    emit_call(ctx, "tool-input-start", id, name, NULL, NULL, 0);
 }
 
 static void chunks_on_tool_delta(void *ctx, const char *id, const char *json, size_t len) {
-    emit_chunk(ctx, "tool-input-delta", "toolCallId", id, "inputTextDelta", json, len);
+    emit_delta(ctx, "tool-input-delta", "toolCallId", id, "inputTextDelta", json, len, false);
 }
 
-static void chunks_on_tool_input(void *ctx, const char *id, const char *name, const json_t *input,
-                                 const char *error) {
+static void chunks_on_tool_input(void *ctx, const char *id, const char *name,
+                                 const struct model_input *input) {
     struct chunks *c = ctx;
-    if (input) {
-        (void)json_array_append_new(c->said, json_pack("{s:s,s:s,s:s,s:O}", "type", "tool_call",
-                                                       "id", id, "name", name, "input", input));
-        save_said(c); /* who hears of the call finds it in the history */
-        emit_tree(c, json_pack("{s:s,s:s,s:s,s:O}", "type", "tool-input-available", "toolCallId",
-                               id, "toolName", name, "input", input));
-    } else {
-        emit_tree(c, json_pack("{s:s,s:s,s:s,s:n,s:o}", "type", "tool-input-error", "toolCallId",
-                               id, "toolName", name, "input", "errorText", json_text(error)));
+    if (!input->tree) {
+        emit_tree(c,
+                  json_pack("{s:s,s:s,s:s,s:n,s:o}", "type", "tool-input-error", "toolCallId", id,
+                            "toolName", name, "input", "errorText", json_text(input->error)));
+        return;
     }
+    draft_add_call(c->draft, id, name, input->text, input->len);
+    if (!c->full)
+        agent_chunks_save(c); /* who hears of the call finds it in the history */
+    emit_call(c, "tool-input-available", id, name, "input", input->text, input->len);
 }
 
 static bool has_calls(const json_t *content) {
@@ -311,10 +299,8 @@ static bool has_calls(const json_t *content) {
  * work. One without calls of tools is the last: its end saves it. */
 static void chunks_on_answer(void *ctx, const struct dialog_answer *answer) {
     struct chunks *c = ctx;
-    (void)json_array_clear(c->said);
-    c->open_type = NULL;
     const json_t *content = json_object_get(answer->message, "content");
-    uimessage_add_content(c->message, content);
+    draft_take_answer(c->draft, content);
     c->unsaved = c->unsaved || (answer->whole && has_calls(content));
 }
 
@@ -330,14 +316,13 @@ void chunks_hold(struct chunks *c) {
 
 static void chunks_on_tool_result(void *ctx, const struct dialog_result *r) {
     struct chunks *c = ctx;
-    uimessage_set_output(c->message, r->id, r->output, r->failed);
+    draft_set_output(c->draft, r->id, r->text, r->len, r->failed);
     if (c->held)
         c->unsaved = true; /* it is saved with what it waits for */
     else
-        agent_chunks_save(c, c->message);
-    emit_tree(c, json_pack("{s:s,s:s,s:O}", "type",
-                           r->failed ? "tool-output-error" : "tool-output-available", "toolCallId",
-                           r->id, r->failed ? "errorText" : "output", r->output));
+        agent_chunks_save(c);
+    emit_call(c, r->failed ? "tool-output-error" : "tool-output-available", r->id, NULL,
+              r->failed ? "errorText" : "output", r->text, r->len);
 }
 
 static void chunks_on_step_finish(void *ctx) {
@@ -358,7 +343,7 @@ static void chunks_on_end(void *ctx, const struct dialog_end *end) {
         emit_finish(c, model_stop_name(end->stop), NULL);
     if (end->outcome == DIALOG_STEPS) {
         /* As the original's stepCountIs(), this is no error. */
-        add_metadata(c, json_pack("{s:s}", "limit", end->error.message));
+        draft_add_metadata(c->draft, json_pack("{s:s}", "limit", end->error.message));
         emit_finish(c, "tool-calls", end->error.message);
     }
     c->opt.events->on_end(c->opt.ctx, end); /* the chunks may be gone now */
@@ -389,10 +374,8 @@ struct chunks *chunks_create(const struct chunks_options *options) {
     c->opt = *options;
     (void)snprintf(c->message_id, sizeof(c->message_id), "assistant_%lld_%08x",
                    (long long)clock_wall_ms(), (unsigned)(clock_mono_ns() & 0xffffffff));
-    c->message = uimessage_new(c->message_id);
-    c->said = json_array();
+    c->draft = draft_create(c->message_id);
     c->saved_ms = clock_mono_ms();
-    buf_init(&c->open_text, LIMIT_MODEL_REPLY_BYTES);
     return c;
 }
 
@@ -402,15 +385,19 @@ void chunks_destroy(struct chunks *c) {
     for (size_t i = 0; i < c->count; i++)
         buf_finish(&c->list[i].json);
     free(c->list);
+    draft_destroy(c->draft);
     json_decref(c->message);
-    json_decref(c->said);
     json_decref(c->account);
-    buf_finish(&c->open_text);
     free(c);
 }
 
 void chunks_begin(struct chunks *c) {
-    emit_chunk(c, "start", "messageId", c->message_id, NULL, NULL, 0);
+    _cleanup_(buf) struct buf b;
+    struct json_writer w;
+    begin_chunk(&w, &b, c->opt.max_bytes, "start");
+    add_pair(&w, "messageId", c->message_id);
+    json_writer_object_end(&w);
+    chunks_emit(c, &b, 0);
 }
 
 const char *chunks_message_id(const struct chunks *c) {
@@ -418,7 +405,7 @@ const char *chunks_message_id(const struct chunks *c) {
 }
 
 const json_t *chunks_message(const struct chunks *c) {
-    return uimessage_is_empty(c->message) ? NULL : c->message;
+    return c->message;
 }
 
 const char *chunks_failure(const struct chunks *c) {

@@ -13,7 +13,7 @@ struct chunks;
 struct chunks_events {
     void (*on_chunk)(void *ctx, size_t seq, const char *json, size_t len);
     /* The message so far is worth keeping. */
-    void (*on_save)(void *ctx, const json_t *message);
+    void (*on_save)(void *ctx, const char *json, size_t len);
     /* The stream has reached its limit; chunks_failure() says so. No more chunks come. */
     void (*on_full)(void *ctx);
     /* What the message says of itself besides, when it is over: an object, the caller's. Asked
@@ -47,7 +47,7 @@ void chunks_save(struct chunks *c);
 void chunks_settle(json_t *message);
 
 const char *chunks_message_id(const struct chunks *c);
-/* NULL while there is nothing in it. */
+/* When it was closed: JSON, in a string. NULL: there is nothing in it. */
 const json_t *chunks_message(const struct chunks *c);
 /* Why the stream ended before the dialog did, or NULL. */
 const char *chunks_failure(const struct chunks *c);

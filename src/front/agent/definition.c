@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/agent/history.h"
@@ -51,49 +52,45 @@ static int agent_definition_read_json(const char *dir, const char *name, bool op
 
 static int read_state_item(struct agent_def *d, struct agent_state_item *s, const json_t *v,
                            struct err *err) {
-    const json_t *executions = json_object_get(v, "executions");
-    const json_t *facet = json_object_get(v, "facet");
-    const json_t *method = json_object_get(v, "method");
-    static const char *const executions_keys[] = {"executions", NULL};
-    static const char *const facet_keys[] = {"facet", "method", NULL};
-    if (executions) {
+    struct state_wire {
+        const char *facet, *method;
+    } w = {0};
+    static const struct json_field executions[] = {
+        JSON_INT("executions", struct agent_state_item, limit, 1, HISTORY_EXECUTIONS_MAX)};
+    static const struct json_field facet[] = {JSON_TEXT("facet", struct state_wire, facet),
+                                              JSON_TEXT("method", struct state_wire, method)};
+    if (json_object_get(v, "executions")) {
         s->kind = AGENT_STATE_EXECUTIONS;
         s->limit = 20;
-        if (json_check_keys(v, "the item", executions_keys, err) < 0)
-            return -(int)err->code;
-        return json_get_int(v, "executions", 1, HISTORY_EXECUTIONS_MAX, &s->limit, err);
+        return json_table_read(executions, ARRAY_LEN(executions), v, "the item", s, err);
     }
-    if (!facet) {
+    if (!json_object_get(v, "facet")) {
         s->kind = AGENT_STATE_VALUE;
         s->value = json_incref((json_t *)(uintptr_t)v);
         return 0;
     }
     s->kind = AGENT_STATE_FACET;
-    if (json_check_keys(v, "the item", facet_keys, err) < 0)
-        return -(int)err->code;
-    s->facet = json_is_string(facet) ? definition_facet(d, json_string_value(facet)) : NULL;
-    if (!s->facet || !json_is_string(method) ||
-        !agent_facet_has(s->facet, json_string_value(method)))
+    int rc = json_table_read(facet, ARRAY_LEN(facet), v, "the item", &w, err);
+    if (rc < 0)
+        return rc;
+    s->facet = w.facet ? definition_facet(d, w.facet) : NULL;
+    if (!s->facet || !w.method || !agent_facet_has(s->facet, w.method))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"facet\" and \"method\" must name a facet and one of its methods");
-    s->method = xstrdup(json_string_value(method));
+    s->method = xstrdup(w.method);
     return 0;
 }
 
 static int agent_definition_read_state(struct agent_def *d, const json_t *obj, struct err *err) {
     if (!obj)
         return 0;
-    int rc = definition_need_object(obj, "\"state\"", err);
-    if (rc < 0)
-        return rc;
     d->state = xcalloc(json_object_size(obj), sizeof(*d->state));
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)obj, key, v) {
         struct agent_state_item *s = &d->state[d->nstate++];
         s->key = xstrdup(key);
-        rc = read_state_item(d, s, v, err);
-        if (rc < 0)
+        if (read_state_item(d, s, v, err) < 0)
             return err_wrap(err, "state.%s", key);
     }
     return 0;
@@ -101,30 +98,15 @@ static int agent_definition_read_state(struct agent_def *d, const json_t *obj, s
 
 /* --- the whole --- */
 
-static int read_budget(struct agent_def *d, const json_t *obj, struct err *err) {
-    if (!obj)
-        return 0;
-    static const char *const keys[] = {"tokens", "cost_usd", "wall_ms", NULL};
-    int rc = json_check_keys(obj, "\"budget\"", keys, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "tokens", 1, INT64_C(1) << 40, &d->budget.tokens, err);
-    if (rc == 0)
-        rc = json_get_int(obj, "wall_ms", 1, 86400000, &d->budget.wall_ms, err);
-    const json_t *cost = json_object_get(obj, "cost_usd");
-    if (rc == 0 && cost && (!json_is_number(cost) || json_number_value(cost) <= 0))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"cost_usd\" must be a positive number");
-    if (rc == 0 && cost)
-        d->budget.cost_usd = json_number_value(cost);
-    return rc < 0 ? err_wrap(err, "budget") : 0;
+static int agent_definition_read_cost(const json_t *v, void *usd, struct err *err) {
+    if (!json_is_number(v) || json_number_value(v) <= 0)
+        return err_set(err, ERR_BAD_REQUEST, "\"cost_usd\" must be a positive number");
+    *(double *)usd = json_number_value(v);
+    return 0;
 }
 
-static int agent_definition_copy_str(const json_t *j, const char *key, char **ret,
-                                     struct err *err) {
-    const char *v = NULL;
-    int rc = json_get_str(j, key, &v, err);
-    if (rc == 0 && v)
-        *ret = xstrdup(v);
-    return rc;
+static char *agent_definition_copy(const char *text) {
+    return text ? xstrdup(text) : NULL;
 }
 
 static int read_tries(struct agent_def *d, const json_t *list, struct err *err) {
@@ -132,7 +114,7 @@ static int read_tries(struct agent_def *d, const json_t *list, struct err *err) 
     const json_t *v;
     if (!list)
         return 0;
-    bool ok = json_is_array(list);
+    bool ok = true;
     json_array_foreach(list, i, v) ok = ok && json_is_string(v);
     if (!ok)
         return err_set(err, ERR_BAD_REQUEST, "\"try\" must be a list of texts");
@@ -156,34 +138,52 @@ static void set_version(struct agent_def *d, const json_t *j) {
 
 static int agent_definition_read_def(struct agent_def *d, const char *dir, const json_t *j,
                                      struct err *err) {
-    static const char *const keys[] = {
-        "title", "description", "model", "max_steps", "max_tokens", "facets",  "env",
-        "tools", "state",       "rpc",   "budget",    "try",        "$schema", NULL};
-    int rc = json_check_keys(j, "the definition", keys, err);
+    struct definition_wire {
+        const char *title, *description, *model;
+        const json_t *facets, *env, *rpc, *tools, *state, *tries, *schema;
+        int64_t max_steps, max_tokens;
+        struct agent_budget budget;
+    } w = {.max_steps = d->max_steps};
+    static const struct json_field budget[] = {
+        JSON_INT("tokens", struct agent_budget, tokens, 1, INT64_C(1) << 40),
+        JSON_READ("cost_usd", struct agent_budget, cost_usd, agent_definition_read_cost),
+        JSON_INT("wall_ms", struct agent_budget, wall_ms, 1, 86400000),
+    };
+    static const struct json_field table[] = {
+        JSON_TEXT("title", struct definition_wire, title),
+        JSON_TEXT("description", struct definition_wire, description),
+        JSON_TEXT("model", struct definition_wire, model),
+        JSON_INT("max_steps", struct definition_wire, max_steps, 1, 1000),
+        JSON_INT("max_tokens", struct definition_wire, max_tokens, 1, 1000000),
+        JSON_MAP("facets", struct definition_wire, facets),
+        JSON_MAP("env", struct definition_wire, env),
+        JSON_LIST("tools", struct definition_wire, tools),
+        JSON_MAP("state", struct definition_wire, state),
+        JSON_MAP("rpc", struct definition_wire, rpc),
+        JSON_OBJECT("budget", struct definition_wire, budget, budget),
+        JSON_LIST("try", struct definition_wire, tries),
+        JSON_TREE("$schema", struct definition_wire, schema),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), j, "the definition", &w, err);
+    if (rc < 0)
+        return rc;
+    d->title = agent_definition_copy(w.title);
+    d->description = agent_definition_copy(w.description);
+    d->model = agent_definition_copy(w.model);
+    d->max_steps = w.max_steps;
+    d->max_tokens = w.max_tokens;
+    d->budget = w.budget;
+    rc = definition_read_facets(d, dir, w.facets, err);
     if (rc == 0)
-        rc = agent_definition_copy_str(j, "title", &d->title, err);
+        rc = definition_read_bindings(d, w.env, false, err);
     if (rc == 0)
-        rc = agent_definition_copy_str(j, "description", &d->description, err);
+        rc = definition_read_bindings(d, w.rpc, true, err);
     if (rc == 0)
-        rc = agent_definition_copy_str(j, "model", &d->model, err);
+        rc = definition_read_tools(d, w.tools, err);
     if (rc == 0)
-        rc = json_get_int(j, "max_steps", 1, 1000, &d->max_steps, err);
+        rc = agent_definition_read_state(d, w.state, err);
     if (rc == 0)
-        rc = json_get_int(j, "max_tokens", 1, 1000000, &d->max_tokens, err);
-    if (rc == 0)
-        rc = read_budget(d, json_object_get(j, "budget"), err);
-    if (rc == 0)
-        rc = definition_read_facets(d, dir, json_object_get(j, "facets"), err);
-    if (rc == 0)
-        rc = definition_read_bindings(d, json_object_get(j, "env"), false, err);
-    if (rc == 0)
-        rc = definition_read_bindings(d, json_object_get(j, "rpc"), true, err);
-    if (rc == 0)
-        rc = definition_read_tools(d, json_object_get(j, "tools"), err);
-    if (rc == 0)
-        rc = agent_definition_read_state(d, json_object_get(j, "state"), err);
-    if (rc == 0)
-        rc = read_tries(d, json_object_get(j, "try"), err);
+        rc = read_tries(d, w.tries, err);
     if (rc == 0)
         set_version(d, j);
     return rc;

@@ -8,7 +8,6 @@
 /* A file beside agent.json; *ret_text is the caller's, NULL if it is optional and missing. */
 int definition_read_text(const char *dir, const char *name, bool optional, char **ret_text,
                          struct err *err);
-int definition_need_object(const json_t *v, const char *what, struct err *err);
 const struct agent_facet *definition_facet(const struct agent_def *d, const char *name);
 
 /* Each takes the value of its key, or NULL. */

@@ -1,4 +1,5 @@
 #include "base/cleanup.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "base/path.h"
 #include "front/agent/definition_read.h"
@@ -17,74 +18,65 @@ const struct agent_facet *definition_facet(const struct agent_def *d, const char
     return NULL;
 }
 
-int definition_need_object(const json_t *v, const char *what, struct err *err) {
-    return json_is_object(v) ? 0 : err_set(err, ERR_BAD_REQUEST, "%s must be an object", what);
-}
-
 /* --- facets --- */
+
+/* "SELECT 1", or {sql, kind}. */
+struct method_wire {
+    const char *sql;
+    enum facet_kind kind;
+};
+
+static int agent_grants_read_method(const json_t *v, struct method_wire *w, struct err *err) {
+    static const char *const kinds[] = {
+        [FACET_KIND_QUERY] = "query", [FACET_KIND_EXECUTE] = "execute"};
+    static const struct json_field table[] = {JSON_TEXT("sql", struct method_wire, sql),
+                                              JSON_ENUM("kind", struct method_wire, kind, kinds)};
+    w->sql = json_string_value(v);
+    int rc = w->sql ? 0 : json_table_read(table, ARRAY_LEN(table), v, "a method", w, err);
+    return rc == 0 && !w->sql ? err_set(err, ERR_BAD_REQUEST, "a method needs \"sql\"") : rc;
+}
 
 static int agent_grants_read_methods(struct agent_facet *f, const json_t *obj, struct err *err) {
     if (!obj)
         return 0;
-    int rc = definition_need_object(obj, "\"methods\"", err);
-    if (rc < 0)
-        return rc;
-    static const char *const keys[] = {"sql", "kind", NULL};
     f->open.methods = xcalloc(json_object_size(obj), sizeof(*f->open.methods));
     const char *name;
     json_t *v;
     json_object_foreach((json_t *)obj, name, v) {
-        const char *sql = json_string_value(v);
-        const char *kind = "query";
-        if (!sql) {
-            rc = json_check_keys(v, "a method", keys, err);
-            if (rc == 0)
-                rc = json_get_str(v, "sql", &sql, err);
-            if (rc == 0)
-                rc = json_get_str(v, "kind", &kind, err);
-            if (rc < 0)
-                return err_wrap(err, "methods.%s", name);
-        }
-        bool execute = strcmp(kind, "execute") == 0;
-        if (!sql || (!execute && strcmp(kind, "query") != 0))
-            return err_set(err, ERR_BAD_REQUEST,
-                           "methods.%s needs \"sql\", and a \"kind\" of query or execute", name);
+        struct method_wire w = {.kind = FACET_KIND_QUERY};
+        if (agent_grants_read_method(v, &w, err) < 0)
+            return err_wrap(err, "methods.%s", name);
         f->open.methods[f->open.nmethods++] =
-            (struct facet_method){.name = xstrdup(name),
-                                  .sql = xstrdup(sql),
-                                  .kind = execute ? FACET_KIND_EXECUTE : FACET_KIND_QUERY};
+            (struct facet_method){.name = xstrdup(name), .sql = xstrdup(w.sql), .kind = w.kind};
     }
     return 0;
 }
 
 static int read_facet(struct agent_facet *f, const char *dir, const json_t *v, struct err *err) {
-    static const char *const keys[] = {"schema", "methods", "durability", NULL};
-    const char *schema = NULL;
-    const char *durability = "normal";
-    int rc = json_check_keys(v, "a facet", keys, err);
-    if (rc == 0)
-        rc = json_get_str(v, "schema", &schema, err);
-    if (rc == 0)
-        rc = json_get_str(v, "durability", &durability, err);
-    if (rc == 0 && strcmp(durability, "normal") != 0 && strcmp(durability, "full") != 0)
-        rc = err_set(err, ERR_BAD_REQUEST, "\"durability\" must be normal or full");
+    static const char *const durabilities[] = {"normal", "full"};
+    struct agent_facet_wire {
+        const char *schema;
+        const json_t *methods;
+        unsigned full;
+    } w = {0};
+    static const struct json_field table[] = {
+        JSON_TEXT("schema", struct agent_facet_wire, schema),
+        JSON_MAP("methods", struct agent_facet_wire, methods),
+        JSON_ENUM("durability", struct agent_facet_wire, full, durabilities),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), v, "a facet", &w, err);
     f->open.file = xstrdup("data.db");
     f->open.idle_ms = FACET_IDLE_MS;
-    f->open.full = strcmp(durability, "full") == 0;
-    if (rc == 0 && schema)
-        rc = definition_read_text(dir, schema, false, &f->open.schema, err);
-    if (rc == 0)
-        rc = agent_grants_read_methods(f, json_object_get(v, "methods"), err);
-    return rc;
+    f->open.full = w.full;
+    if (rc == 0 && w.schema)
+        rc = definition_read_text(dir, w.schema, false, &f->open.schema, err);
+    return rc == 0 ? agent_grants_read_methods(f, w.methods, err) : rc;
 }
 
 int definition_read_facets(struct agent_def *d, const char *dir, const json_t *obj,
                            struct err *err) {
     if (!obj)
         return 0;
-    int rc = definition_need_object(obj, "\"facets\"", err);
-    if (rc < 0)
-        return rc;
     d->facets = xcalloc(json_object_size(obj), sizeof(*d->facets));
     const char *name;
     json_t *v;
@@ -93,8 +85,7 @@ int definition_read_facets(struct agent_def *d, const char *dir, const json_t *o
             return err_set(err, ERR_BAD_REQUEST, "facets.%s: the name must fit a folder", name);
         struct agent_facet *f = &d->facets[d->nfacets++];
         f->name = xstrdup(name);
-        rc = read_facet(f, dir, v, err);
-        if (rc < 0)
+        if (read_facet(f, dir, v, err) < 0)
             return err_wrap(err, "facets.%s", name);
     }
     return 0;
@@ -137,27 +128,30 @@ static int add_method(struct agent_binding *b, const json_t *name, struct err *e
 
 static int agent_grants_read_binding(struct agent_def *d, struct agent_binding *b, const json_t *v,
                                      bool rpc, struct err *err) {
-    const json_t *facet = json_object_get(v, "facet");
-    if (!facet && !rpc) {
+    if (!json_object_get(v, "facet") && !rpc) {
         b->json = json_incref((json_t *)(uintptr_t)v);
         return 0;
     }
-    static const char *const env_keys[] = {"facet", "methods", NULL};
-    static const char *const rpc_keys[] = {"facet", "method", NULL};
-    int rc = json_check_keys(v, "a binding", rpc ? rpc_keys : env_keys, err);
+    struct binding_wire {
+        const char *facet;
+        const json_t *method, *methods;
+    } w = {0};
+    static const struct json_field env_table[] = {
+        JSON_TEXT("facet", struct binding_wire, facet),
+        JSON_LIST("methods", struct binding_wire, methods)};
+    static const struct json_field rpc_table[] = {JSON_TEXT("facet", struct binding_wire, facet),
+                                                  JSON_TREE("method", struct binding_wire, method)};
+    int rc = json_table_read(rpc ? rpc_table : env_table, 2, v, "a binding", &w, err);
     if (rc < 0)
         return rc;
-    b->facet = json_is_string(facet) ? definition_facet(d, json_string_value(facet)) : NULL;
+    b->facet = w.facet ? definition_facet(d, w.facet) : NULL;
     if (!b->facet)
         return err_set(err, ERR_BAD_REQUEST, "\"facet\" must name one of \"facets\"");
     if (rpc)
-        return add_method(b, json_object_get(v, "method"), err);
-    const json_t *methods = json_object_get(v, "methods");
-    if (methods && !json_is_array(methods))
-        return err_set(err, ERR_BAD_REQUEST, "\"methods\" must be a list");
+        return add_method(b, w.method, err);
     size_t i;
     const json_t *m;
-    json_array_foreach(methods, i, m) {
+    json_array_foreach(w.methods, i, m) {
         rc = add_method(b, m, err);
         if (rc < 0)
             return rc;
@@ -169,8 +163,6 @@ int definition_read_bindings(struct agent_def *d, const json_t *obj, bool rpc, s
     const char *what = rpc ? "rpc" : "env";
     if (!obj)
         return 0;
-    if (!json_is_object(obj))
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be an object", what);
     struct agent_binding *list = xcalloc(json_object_size(obj), sizeof(*list));
     size_t n = 0;
     int rc = 0;
@@ -203,34 +195,33 @@ static int check_tool_name(const struct agent_def *d, const char *name, struct e
 }
 
 static int agent_grants_read_tool(struct agent_def *d, const json_t *v, struct err *err) {
-    static const char *const keys[] = {"name", "kind", "description", "input", "facet", NULL};
-    const char *kind = NULL;
-    struct tool_offer_options o = {0};
-    int rc = json_check_keys(v, "a tool", keys, err);
-    if (rc == 0)
-        rc = json_get_str(v, "name", &o.name, err);
-    if (rc == 0)
-        rc = json_get_str(v, "kind", &kind, err);
-    if (rc == 0)
-        rc = json_get_str(v, "description", &o.description, err);
-    if (rc == 0)
-        rc = json_get_str(v, "input", &o.input, err);
-    if (rc == 0)
-        rc = json_get_str(v, "facet", &o.facet, err);
+    struct tool_wire {
+        struct tool_offer_options offer;
+        const char *kind;
+    } w = {0};
+    static const struct json_field table[] = {
+        JSON_TEXT("name", struct tool_wire, offer.name),
+        JSON_TEXT("kind", struct tool_wire, kind),
+        JSON_TEXT("description", struct tool_wire, offer.description),
+        JSON_TEXT("input", struct tool_wire, offer.input),
+        JSON_TEXT("facet", struct tool_wire, offer.facet),
+    };
+    const struct tool_offer_options *o = &w.offer;
+    int rc = json_table_read(table, ARRAY_LEN(table), v, "a tool", &w, err);
     if (rc < 0)
         return rc;
-    if (!o.name || !kind || !o.description)
+    if (!o->name || !w.kind || !o->description)
         return err_set(err, ERR_BAD_REQUEST, "needs \"name\", \"kind\" and \"description\"");
-    const struct tool *tool = tool_of_kind(kind);
+    const struct tool *tool = tool_of_kind(w.kind);
     char kinds[128];
     tool_kinds(kinds, sizeof(kinds));
     if (!tool)
         return err_set(err, ERR_BAD_REQUEST, "\"kind\" must be %s", kinds);
-    if (tool->needs_facet && (!o.facet || !definition_facet(d, o.facet)))
+    if (tool->needs_facet && (!o->facet || !definition_facet(d, o->facet)))
         return err_set(err, ERR_BAD_REQUEST, "\"facet\" must name one of \"facets\"");
-    rc = check_tool_name(d, o.name, err);
+    rc = check_tool_name(d, o->name, err);
     if (rc == 0)
-        rc = tool_offer_init(&d->tools[d->ntools], tool, &o, err);
+        rc = tool_offer_init(&d->tools[d->ntools], tool, o, err);
     d->ntools += rc == 0;
     return rc;
 }
@@ -238,8 +229,6 @@ static int agent_grants_read_tool(struct agent_def *d, const json_t *v, struct e
 int definition_read_tools(struct agent_def *d, const json_t *list, struct err *err) {
     if (!list)
         return 0;
-    if (!json_is_array(list))
-        return err_set(err, ERR_BAD_REQUEST, "\"tools\" must be a list");
     d->tools = xcalloc(json_array_size(list), sizeof(*d->tools));
     size_t i;
     const json_t *v;

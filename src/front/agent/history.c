@@ -30,6 +30,7 @@ enum statement {
     NEWEST,
     MESSAGE,
     PUT,
+    PUT_NEW,
     SIZE,
     REMOVE,
     CLEAR,
@@ -57,15 +58,26 @@ enum statement {
     " ON CONFLICT (id) DO UPDATE"                                                                  \
     " SET change = excluded.change, seq = excluded.seq, json = excluded.json"
 
+/* The places are sorted, not the texts, which would be copied for that. The limit is none, but
+ * keeps the inner order. */
+#define IN_ORDER(order_)                                                                           \
+    "SELECT o.id, COALESCE((SELECT json FROM changed_messages WHERE id = o.id),"                   \
+    " (SELECT json FROM main.messages WHERE seq = o.seq))"                                         \
+    " FROM (SELECT seq, id FROM all_messages ORDER BY " order_ " LIMIT -1) AS o"
+
 static const char *const sql[STATEMENTS] = {
     [BEGIN] = "BEGIN",
     [COMMIT] = "COMMIT",
     [ROLLBACK] = "ROLLBACK",
-    [MESSAGES] = "SELECT id, json FROM all_messages ORDER BY seq",
-    [NEWEST] = "SELECT id, json FROM all_messages ORDER BY seq DESC",
+    [MESSAGES] = IN_ORDER("seq"),
+    [NEWEST] = IN_ORDER("seq DESC"),
     [MESSAGE] = "SELECT json FROM all_messages WHERE id = ?1",
     [PUT] = CHANGE "VALUES (?1, ?2,"
                    " COALESCE((SELECT seq FROM all_messages WHERE id = ?1), ?3), ?4)" INSTEAD,
+    /* One that comes twice keeps its first place. */
+    [PUT_NEW] = CHANGE "VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO UPDATE SET"
+                       " change = excluded.change, json = excluded.json,"
+                       " seq = CASE WHEN json IS NULL THEN excluded.seq ELSE seq END",
     [SIZE] = "SELECT COALESCE(SUM(LENGTH(CAST(json AS BLOB))), 0), COUNT(*) FROM all_messages",
     [REMOVE] = REMOVED "WHERE id = ?1" INSTEAD,
     [CLEAR] = REMOVED "WHERE TRUE" INSTEAD,
@@ -88,7 +100,8 @@ static const char *const sql[STATEMENTS] = {
                       " (SELECT COUNT(*) FROM changed_messages) +"
                       " (SELECT COUNT(*) FROM changed_keys) +"
                       " (SELECT COUNT(*) FROM changed_executions)",
-    [TAKE_MESSAGES] = "SELECT seq, id, json FROM changed_messages ORDER BY json IS NOT NULL",
+    [TAKE_MESSAGES] = "SELECT seq, id, NULL FROM changed_messages WHERE json IS NULL UNION ALL"
+                      " SELECT seq, id, json FROM changed_messages WHERE json IS NOT NULL",
     [TAKE_KEYS] = "SELECT 0, key, value FROM changed_keys",
     [TAKE_EXECUTIONS] = "SELECT seq, id, code, output, error, timestamp FROM changed_executions"
                         " ORDER BY seq",
@@ -596,30 +609,28 @@ int history_find(struct history *h, const char *id, char **ret_json, struct err 
     return 0;
 }
 
-static int agent_history_put(struct history *h, int64_t place, const char *id, const char *json,
-                             size_t len, struct err *err) {
-    _cleanup_(statement) sqlite3_stmt *st = history_prepare(h, PUT);
-    history_bind(st, 1, id);
+static int agent_history_put(struct history *h, int64_t place, const struct history_message *m,
+                             struct err *err) {
+    _cleanup_(statement) sqlite3_stmt *st = history_prepare(h, m->is_new ? PUT_NEW : PUT);
+    history_bind(st, 1, m->id);
     if (st)
-        (void)sqlite3_bind_text(st, 4, json, (int)len, SQLITE_STATIC);
+        (void)sqlite3_bind_text(st, 4, m->json, (int)m->len, SQLITE_STATIC);
     history_bind_int(st, 2, history_next_change(h));
     history_bind_int(st, 3, place > 0 ? place : ++h->last_message);
     int rc = history_step(h, st, "write a message", err);
-    return rc < 0 ? rc : history_changed(h, len, err);
+    return rc < 0 ? rc : history_changed(h, m->len, err);
 }
 
 int history_put(struct history *h, const struct history_message *list, size_t n, struct err *err) {
     int rc = 0;
     for (; n > 0 && rc == 0; n--, list++)
-        rc = agent_history_put(h, 0, list->id, list->json, list->len, err);
+        rc = agent_history_put(h, 0, list, err);
     return rc;
 }
 
-int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err) {
-    size_t len = 0;
-    _cleanup_(free) char *text = json_dump_text(message, INT_MAX, &len);
-    return agent_history_put(h, place, json_string_value(json_object_get(message, "id")), text, len,
-                             err);
+int history_put_at(struct history *h, int64_t place, const struct history_message *m,
+                   struct err *err) {
+    return agent_history_put(h, place, m, err);
 }
 
 int history_reserve(struct history *h, int64_t *ret_place, struct err *err) {

@@ -90,12 +90,14 @@ struct history_message {
     const char *id;
     const char *json;
     size_t len;
+    bool is_new; /* there is none with its id */
 };
 /* Adds each at the end, or replaces the one with its id in its place. */
 int history_put(struct history *h, const struct history_message *list, size_t n, struct err *err);
 /* Keeps a place after what is there now, for a message that will be put later. */
 int history_reserve(struct history *h, int64_t *ret_place, struct err *err);
-int history_put_at(struct history *h, int64_t place, const json_t *message, struct err *err);
+int history_put_at(struct history *h, int64_t place, const struct history_message *m,
+                   struct err *err);
 /* Removes the message, or all of them if id is NULL. */
 int history_remove(struct history *h, const char *id, struct err *err);
 /* Removes every message after the one with this id. */

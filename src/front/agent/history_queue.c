@@ -1,6 +1,6 @@
 /* One thread writes all conversations.
  *
- * history.c keeps what was changed in memory. At the end of a turn of the loop the thread gets the
+ * history.c keeps what was changed in memory. In the next turn of the loop the thread gets the
  * changed rows of every history, as they are then, and writes them, in one transaction for each
  * file. While it waits for the disk the next ones gather. Every change has a number, its ticket,
  * which is common to all histories; whoever must not speak before the disk has a change waits for
@@ -31,6 +31,7 @@ struct folder {
 struct histories {
     struct writer *writer;
     struct later_queue later;
+    struct later_queue next; /* what has changed is copied in a turn of its own */
     struct later start;
     struct later settled;
     uv_timer_t retry;
@@ -61,7 +62,7 @@ static void histories_start(struct histories *all) {
     for (struct history *h = all->changed; h; h = history_writes(h)->next)
         ready = ready || !history_writes(h)->blocked;
     if (ready)
-        later_post(&all->later, &all->start, histories_on_start, all);
+        later_post(&all->next, &all->start, histories_on_start, all);
     else if (all->changed && !uv_is_active((uv_handle_t *)&all->retry))
         (void)uv_timer_start(&all->retry, histories_on_retry, RETRY_MS, 0);
 }
@@ -281,9 +282,10 @@ struct histories *histories_create(uv_loop_t *loop) {
         return NULL;
     }
     later_queue_init(&all->later, loop);
+    later_queue_init_next(&all->next, loop);
     (void)uv_timer_init(loop, &all->retry);
     all->retry.data = all;
-    all->handles = 3;
+    all->handles = 4;
     return all;
 }
 
@@ -319,5 +321,6 @@ void histories_close(struct histories *all) {
     later_cancel(&all->start);
     later_cancel(&all->settled);
     uv_close((uv_handle_t *)&all->retry, histories_on_handle_closed);
+    later_queue_close(&all->next, histories_on_handle_closed, all);
     later_queue_close(&all->later, histories_on_handle_closed, all);
 }

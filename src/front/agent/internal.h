@@ -98,6 +98,7 @@ struct agents {
     struct agent *list;
     struct later_queue later;
     struct later_queue last; /* behind what else the loop has to do */
+    struct later_queue next; /* in its next turn */
     uv_timer_t timer;
     bool refusing; /* the server leaves */
 };
@@ -160,7 +161,7 @@ void sync_finish(struct sync *s);
 
 /* --- tools.c --- */
 
-struct tool_env *agent_tools(struct agent *a);
+struct tool_env *agent_tools(struct agent *a, const char *key);
 /* Frees what can be made again, unless a tool is at work. */
 void agent_tools_rest(struct agent *a);
 void agent_tools_finish(struct agent *a);

@@ -335,7 +335,8 @@ void agent_tell_clear(struct agent *a, const struct agent_listener *except) {
 
 void agent_tell_chunk(struct agent *a, const char *turn, size_t seq, const char *json, size_t len) {
     agent_tell_some(a);
-    if (!a->notices && histories_have_written(a->agents->histories, a->saved)) {
+    if (!a->notices && len < LARGE_BYTES &&
+        histories_have_written(a->agents->histories, a->saved)) {
         TELL(a, if (!l->waiting && l->events->on_chunk)
                     l->events->on_chunk(l->ctx, turn, seq, json, len));
         return;

@@ -28,6 +28,7 @@ struct agent_socket {
     bool ready_wait;
     struct agent_socket_gate gate;
     char key_id[ID_SIZE];
+    char share[ID_SIZE];     /* of the project */
     bool shut;               /* nothing goes in or out any more */
     struct frame_in *frames; /* that wait, in their order: a thread reads the first */
     bool over;               /* the connection is gone, and its last frames are not handled */
@@ -239,7 +240,8 @@ static void agent_socket_on_request(struct agent_socket *s, const struct frame_r
     const char *model = NULL;
     if (rc == 0)
         rc = json_get_str(j, "model", &model, &err);
-    struct agent_chat chat = {.turn = id,
+    struct agent_chat chat = {.key = s->key_id,
+                              .turn = id,
                               .messages = read->messages,
                               .model = model,
                               .whole = true,
@@ -543,7 +545,7 @@ static void agent_socket_go_on(struct agent_socket *s) {
     }
     if (s->frames)
         (void)intake_start(s->gate.intake,
-                           &(struct intake_ask){.owner = s->key_id,
+                           &(struct intake_ask){.owner = s->share,
                                                 .bytes = s->frames->len,
                                                 .waits = true,
                                                 .work = agent_socket_on_work,
@@ -629,6 +631,7 @@ void agent_socket_accept(struct http_req *req, struct agent *agent,
     s->gate = *gate;
     (void)snprintf(s->key_id, sizeof(s->key_id), "%s", gate->key_id);
     s->gate.key_id = s->key_id;
+    (void)snprintf(s->share, sizeof(s->share), "%s", gate->share);
     s->ws = http_ws_accept(req, NULL, &callbacks, s);
     if (!s->ws) {
         free(s);

@@ -9,7 +9,8 @@
 /* Who opened it is asked for again with what comes over it: a key may be revoked, or have had its
  * requests. */
 struct agent_socket_gate {
-    const char *key_id; /* copied */
+    const char *key_id; /* copied, as is the next */
+    const char *share;  /* whose share large frames take */
     /* counts: the frame is a request of its own. ERR_RATE refuses it, any other error closes the
      * socket. */
     int (*admit)(void *ctx, const char *key_id, bool counts, struct err *err);

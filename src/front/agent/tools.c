@@ -91,8 +91,9 @@ static void make_facets(struct agent *a) {
     }
 }
 
-struct tool_env *agent_tools(struct agent *a) {
+struct tool_env *agent_tools(struct agent *a, const char *key) {
     const struct agents *all = a->agents;
+    a->tool_env.key = key;
     if (a->facets)
         return &a->tool_env;
     a->bindings.items = xcalloc(a->def->nenv + 1, sizeof(*a->bindings.items));
@@ -100,9 +101,11 @@ struct tool_env *agent_tools(struct agent *a) {
         make_binding(a, &a->def->env[a->bindings.n], &a->bindings.items[a->bindings.n]);
     make_facets(a);
     a->tool_env = (struct tool_env){.later = &a->agents->later,
+                                    .intake = all->opt.intake,
                                     .runner = all->opt.runner,
                                     .jobs = all->opt.jobs,
                                     .owner = a->owner,
+                                    .key = key,
                                     .title = agent_title(a),
                                     .limits = all->opt.runner->config.limits,
                                     .bindings = &a->bindings,

@@ -9,8 +9,10 @@
 #include "front/agent/excerpt.h"
 #include "front/agent/internal.h"
 #include "front/agent/uimessage.h"
+#include "front/common/share.h"
 #include "front/model/ask.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,12 +51,13 @@ struct turn {
     json_t *user_ids;                  /* of the messages that it answers */
     struct excerpt_reading *reading;   /* makes the next, if there is much to read */
     json_t *conversation;              /* what the model will read; then the dialog's */
-    bool is_large;                     /* it is freed by a thread too */
+    size_t bytes;                      /* of it: a thread frees many */
     int64_t place;                     /* of the assistant's message in the history */
     struct model_info model; /* without a name while it is the agent's, and the turn waits */
     struct chunks *chunks;   /* NULL while it waits */
     struct dialog *dialog;   /* NULL until it runs */
     char *said;              /* what it answers, the beginning of it */
+    char key[ID_SIZE];       /* who asked for it */
     int64_t begun_ms;
     bool waited;
     struct history_wait written; /* until what it answers is */
@@ -90,7 +93,7 @@ static void turn_free(struct turn *t) {
     dialog_destroy(t->dialog);
     chunks_destroy(t->chunks);
     json_decref(t->user_ids);
-    if (t->is_large)
+    if (t->bytes > READ_AT_ONCE_BYTES)
         intake_dispose(t->agent->agents->opt.intake, turn_free_tree, t->conversation);
     else
         json_decref(t->conversation);
@@ -136,11 +139,14 @@ static int turn_record_begin(struct turn *t, struct err *err) {
     t->begun_ms = clock_mono_ms();
     _cleanup_(free) char *text =
         xasprintf("%lld %s", (long long)t->place, chunks_message_id(t->chunks));
-    int rc = job_begin(
-        a->agents->opt.jobs,
-        &(struct job_spec){
-            .kind = "chat", .owner = a->owner, .title = title, .cancel = turn_on_cancel, .ctx = t},
-        &t->job, err);
+    int rc = job_begin(a->agents->opt.jobs,
+                       &(struct job_spec){.kind = "chat",
+                                          .owner = a->owner,
+                                          .key = t->key,
+                                          .title = title,
+                                          .cancel = turn_on_cancel,
+                                          .ctx = t},
+                       &t->job, err);
     if (rc == -ERR_RATE)
         return rc;
     if (rc < 0 || history_set(a->history, "turn", text, err) < 0)
@@ -227,7 +233,10 @@ void turn_mark_cut(struct agent *a) {
     chunks_settle(message);
     uimessage_add_note(message, "(This turn was cut off: the server ended while it was running.)");
     (void)json_object_set_new(message, "metadata", json_pack("{s:b}", "interrupted", 1));
-    if (history_put_at(a->history, place, message, &err) < 0 ||
+    size_t len = 0;
+    _cleanup_(free) char *cut = json_dump_text(message, INT_MAX, &len);
+    struct history_message m = {.id = id, .json = cut, .len = len};
+    if (history_put_at(a->history, place, &m, &err) < 0 ||
         history_set(a->history, "turn", NULL, &err) < 0)
         log_error("agent.cut", "error", err.message);
 }
@@ -320,10 +329,11 @@ static void turn_on_chunk(void *ctx, size_t seq, const char *json, size_t len) {
     agent_tell_chunk(t->agent, t->id, seq, json, len);
 }
 
-static void turn_on_save(void *ctx, const json_t *message) {
+static void turn_on_save(void *ctx, const char *json, size_t len) {
     struct turn *t = ctx;
     struct err err;
-    if (history_put_at(t->agent->history, t->place, message, &err) < 0)
+    struct history_message m = {.id = chunks_message_id(t->chunks), .json = json, .len = len};
+    if (history_put_at(t->agent->history, t->place, &m, &err) < 0)
         log_error("agent.message", "error", err.message);
     t->agent->saved = histories_submitted(t->agent->agents->histories);
 }
@@ -423,8 +433,8 @@ static void turn_on_read_done(void *ctx) {
 /* A model may read hundreds of kilobytes: such are read by a thread. Takes the excerpt. */
 static void read_excerpt(struct turn *t, struct excerpt *c) {
     const struct agent *a = t->agent;
-    t->is_large = a->agents->opt.intake && excerpt_bytes(c) > READ_AT_ONCE_BYTES;
-    if (!t->is_large) {
+    t->bytes = excerpt_bytes(c);
+    if (!a->agents->opt.intake || t->bytes <= READ_AT_ONCE_BYTES) {
         t->conversation = excerpt_read(c);
         excerpt_destroy(c);
         return;
@@ -433,8 +443,8 @@ static void read_excerpt(struct turn *t, struct excerpt *c) {
     *r = (struct excerpt_reading){.turn = t, .excerpt = c};
     t->reading = r;
     r->item = intake_start(a->agents->opt.intake,
-                           &(struct intake_ask){.owner = a->owner,
-                                                .bytes = excerpt_bytes(c),
+                           &(struct intake_ask){.owner = share_name(a->owner, t->key),
+                                                .bytes = t->bytes,
                                                 .waits = true,
                                                 .work = turn_on_read,
                                                 .on_done = turn_on_read_done,
@@ -508,17 +518,19 @@ static struct dialog *start_dialog(struct turn *t) {
     struct dialog_options o = {
         .loop = a->agents->opt.loop,
         .later = &a->agents->later,
+        .next = &a->agents->next,
         .models = a->agents->opt.models,
         .accounts = a->agents->opt.accounts,
         .owner = a->owner,
+        .key = t->key,
         .kind = "chat",
         .model = &t->model,
         .system = d->prompt,
         .messages = steal_ptr(&t->conversation),
-        .is_large = t->is_large,
+        .bytes = t->bytes,
         .tools = d->tools,
         .ntools = d->ntools,
-        .tool_env = agent_tools(a),
+        .tool_env = agent_tools(a, t->key),
         .script = d->demo,
         .max_steps = d->max_steps,
         .max_tokens = d->max_tokens,
@@ -591,6 +603,7 @@ int turns_add(struct agent *a, const struct turn_ask *ask, struct err *err) {
     t->agent = a;
     t->id = xstrdup(ask->id);
     t->from = ask->from;
+    (void)snprintf(t->key, sizeof(t->key), "%s", ask->chat->key);
     t->model = ask->model;
     t->user_ids = json_incref(ask->user_ids);
     t->said = ask->chat->messages->said ? xstrdup(ask->chat->messages->said) : NULL;

@@ -245,79 +245,19 @@ static json_t *parts_of(json_t *message) {
     return json_object_get(message, "parts");
 }
 
-void uimessage_step(json_t *message) {
-    (void)json_array_append_new(parts_of(message), json_pack("{s:s}", "type", "step-start"));
-}
-
-static void add_reasoning(json_t *parts, const json_t *c) {
-    json_t *p = json_pack("{s:s,s:O,s:s}", "type", "reasoning", "text", json_object_get(c, "text"),
-                          "state", "done");
-    if (json_object_get(c, "raw"))
-        (void)json_object_set_new(p, "providerMetadata",
-                                  json_pack("{s:{s:O,s:O}}", "cay", "provider",
-                                            json_object_get(c, "provider"), "raw",
-                                            json_object_get(c, "raw")));
-    (void)json_array_append_new(parts, p);
-}
-
-void uimessage_add_content(json_t *message, const json_t *content) {
-    json_t *parts = parts_of(message);
-    size_t i;
-    const json_t *c;
-    json_array_foreach(content, i, c) {
-        if (uimessage_is(c, "type", "reasoning")) {
-            add_reasoning(parts, c);
-        } else if (uimessage_is(c, "type", "text")) {
-            (void)json_array_append_new(parts,
-                                        json_pack("{s:s,s:O,s:s}", "type", "text", "text",
-                                                  json_object_get(c, "text"), "state", "done"));
-        } else if (uimessage_is(c, "type", "tool_call")) {
-            _cleanup_(free) char *type = xasprintf("tool-%s", uimessage_str(c, "name"));
-            json_t *input = json_object_get(c, "input");
-            (void)json_array_append_new(
-                parts,
-                json_pack("{s:s,s:O,s:O,s:s,s:O}", "type", type, "toolCallId",
-                          json_object_get(c, "id"), "toolName", json_object_get(c, "name"), "state",
-                          "input-available", "input", json_is_object(input) ? input : json_null()));
-        }
-    }
-}
-
-static void set_output(json_t *part, const json_t *output, bool failed) {
-    (void)json_object_set_new(part, "state",
-                              json_string(failed ? "output-error" : "output-available"));
-    (void)json_object_set(part, failed ? "errorText" : "output", (json_t *)(uintptr_t)output);
-}
-
-void uimessage_set_output(json_t *message, const char *tool_call_id, const json_t *output,
-                          bool failed) {
-    size_t i;
-    json_t *p;
-    json_array_foreach(parts_of(message), i, p) {
-        if (uimessage_is(p, "toolCallId", tool_call_id))
-            set_output(p, output, failed);
-    }
-}
-
 void uimessage_settle(json_t *message, const char *error) {
     _cleanup_(json) json_t *text = json_string(error);
     size_t i;
     json_t *p;
     json_array_foreach(parts_of(message), i, p) {
-        if (is_tool_part(p) && uimessage_is(p, "state", "input-available"))
-            set_output(p, text, true);
+        if (!is_tool_part(p) || !uimessage_is(p, "state", "input-available"))
+            continue;
+        (void)json_object_set_new(p, "state", json_string("output-error"));
+        (void)json_object_set(p, "errorText", text);
     }
 }
 
 void uimessage_add_note(json_t *message, const char *text) {
     (void)json_array_append_new(parts_of(message), json_pack("{s:s,s:s,s:s}", "type", "text",
                                                              "text", text, "state", "done"));
-}
-
-bool uimessage_is_empty(const json_t *message) {
-    size_t i;
-    const json_t *p;
-    json_array_foreach(json_object_get(message, "parts"), i,
-                       p) if (!uimessage_is(p, "type", "step-start")) return false;
-    return true;
 }

@@ -31,16 +31,9 @@ void uimessages_free(struct uimessages *m);
 /* Fails unless all are messages, at most so many and each within so many bytes. */
 int uimessages_check(const struct uimessages *m, size_t max, size_t max_bytes, struct err *err);
 
-/* Building an assistant's message. */
+/* An assistant's message that a crash has cut off: draft.h builds the others. */
 json_t *uimessage_new(const char *id);
-void uimessage_step(json_t *message);
-/* Adds the content of a model's answer: reasoning, text and tool calls. */
-void uimessage_add_content(json_t *message, const json_t *content);
-/* Gives the tool call its output, or, if it failed, a text that says why. */
-void uimessage_set_output(json_t *message, const char *tool_call_id, const json_t *output,
-                          bool failed);
 /* Tool calls that have no answer get this error: the turn is over. */
 void uimessage_settle(json_t *message, const char *error);
 /* A note at the end, for turns that did not run to theirs. */
 void uimessage_add_note(json_t *message, const char *text);
-bool uimessage_is_empty(const json_t *message);

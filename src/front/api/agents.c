@@ -40,12 +40,13 @@ static void api_agents_on_connect(struct http_req *req, void *ctx) {
         return;
     if (!http_req_is_upgrade(req))
         http_respond_text(req, 404, "Not implemented");
-    else if (agents_get(f->agents, front_owner(req), http_req_param(req, "agent"),
+    else if (agents_get(f->agents, front_project(req), http_req_param(req, "agent"),
                         http_req_param(req, "name"), &a, &err) < 0)
         api_agents_refuse(req, &err);
     else
         agent_socket_accept(req, a,
-                            &(struct agent_socket_gate){.key_id = front_owner(req),
+                            &(struct agent_socket_gate){.key_id = front_key(req),
+                                                        .share = front_share(req),
                                                         .admit = api_agents_admit,
                                                         .ctx = f,
                                                         .intake = f->intake});
@@ -55,7 +56,7 @@ static void api_agents_on_connect(struct http_req *req, void *ctx) {
 static int api_agents_read_messages(const struct front *f, const struct http_req *req,
                                     struct buf *out, struct err *err) {
     struct agent *a = NULL;
-    int rc = agents_find(f->agents, front_owner(req), http_req_param(req, "agent"),
+    int rc = agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                          http_req_param(req, "name"), &a, err);
     if (rc == 0 && a)
         return agent_messages(a, out, err);
@@ -150,7 +151,7 @@ static void stop_turn(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct agent *a = NULL;
-    int rc = agents_find(f->agents, front_owner(req), http_req_param(req, "agent"),
+    int rc = agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                          http_req_param(req, "name"), &a, &err);
     if (rc == 0 && (!a || !agent_cancel(a, http_req_param(req, "turn"))))
         rc = err_set(&err, ERR_NOT_FOUND, "there is no such turn; it may have ended");
@@ -160,7 +161,7 @@ static void stop_turn(struct http_req *req, void *ctx) {
 static void remove_agent(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    int rc = agents_remove(f->agents, front_owner(req), http_req_param(req, "agent"),
+    int rc = agents_remove(f->agents, front_project(req), http_req_param(req, "agent"),
                            http_req_param(req, "name"), &err);
     api_agents_changed(f, req, NULL, rc, &err);
 }
@@ -168,7 +169,7 @@ static void remove_agent(struct http_req *req, void *ctx) {
 static void api_agents_reset(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
-    int rc = agents_reset(f->agents, front_owner(req), http_req_param(req, "agent"),
+    int rc = agents_reset(f->agents, front_project(req), http_req_param(req, "agent"),
                           http_req_param(req, "name"), &err);
     api_agents_changed(f, req, NULL, rc, &err);
 }
@@ -179,7 +180,7 @@ static void api_agents_on_renamable(void *ctx, const struct err *err) {
     struct change_wait *w = ctx;
     struct err own;
     const struct http_req *req = w->req;
-    int rc = agents_rename(w->front->agents, front_owner(req), http_req_param(req, "agent"),
+    int rc = agents_rename(w->front->agents, front_project(req), http_req_param(req, "agent"),
                            http_req_param(req, "name"), w->to, &own);
     /* Something was changed again. Whatever the reason is, it must not keep the loop busy. */
     if (rc == -ERR_UNAVAILABLE && ++w->tries < RENAME_TRIES)
@@ -219,7 +220,7 @@ static json_t *api_agents_describe(struct front *f, const struct http_req *req,
         (void)json_array_append_new(tools, json_string(d->tools[i].name));
     return json_pack("{s:s,s:s,s:s,s:s?,s:o,s:O?,s:o}", "type", d->type, "title", d->title,
                      "description", d->description, "model", d->model, "tools", tools, "try",
-                     d->tries, "names", agents_names(f->agents, front_owner(req), d->type));
+                     d->tries, "names", agents_names(f->agents, front_project(req), d->type));
 }
 
 static void api_agents_list(struct http_req *req, void *ctx) {
@@ -258,7 +259,7 @@ static void api_agents_clear(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct agent *a = NULL;
-    int rc = agents_find(f->agents, front_owner(req), http_req_param(req, "agent"),
+    int rc = agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                          http_req_param(req, "name"), &a, &err);
     if (rc == 0 && a)
         rc = agent_clear(a, NULL, &err);

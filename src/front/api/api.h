@@ -40,6 +40,16 @@ const char *api_task_id(struct http_req *req);
 /* Whose things they may see; NULL: everybody's. */
 const char *api_whose(const struct http_req *req);
 void api_keys_routes(struct front *f);
+void api_databases_routes(struct front *f);
+void api_projects_routes(struct front *f);
+/* The limits that keys and projects have in common: in requests by a table, in answers. */
+struct api_limits {
+    struct limits_request asked;
+    unsigned fields; /* of enum ledger_limit_field: those that the request has */
+};
+int api_limits_read(const json_t *body, struct api_limits *ret, struct err *err);
+#define API_LIMITS_KEYS "rate_per_minute", "max_jobs", "tokens_per_day", "usd_per_day"
+void api_limits_write(struct json_writer *w, const struct ledger_limits *limits);
 /* A request that waits for the ledger. */
 struct api_wait {
     struct front *front;

@@ -20,8 +20,10 @@ static void api_code_start(struct http_req *req, void *ctx) {
         rc = code_request_read(body, &r, &err);
     if (rc == 0)
         rc = code_start(f->codes,
-                        &(struct code_ask){
-                            .owner = front_owner(req), .scope = front_scope(req), .grants = grants},
+                        &(struct code_ask){.owner = front_project(req),
+                                           .key = front_key(req),
+                                           .scope = front_scope(req),
+                                           .grants = grants},
                         &r, id, &err);
     if (rc < 0) {
         http_respond_err(req, &err);

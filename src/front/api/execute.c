@@ -102,18 +102,22 @@ static bool read_last_event(const char *text, char ret_id[ID_SIZE], int64_t *ret
 
 static int api_execute_start(struct front *f, struct http_req *req, const json_t *body,
                              char ret_id[ID_SIZE], struct err *err) {
-    const char *owner = front_owner(req);
+    const char *owner = front_project(req);
+    const char *key = front_key(req);
     if (is_sdk(req))
         return execute_sdk_start(
-            f->executes, &(struct execute_sdk_ask){.owner = owner, .body = body}, ret_id, err);
+            f->executes, &(struct execute_sdk_ask){.owner = owner, .key = key, .body = body},
+            ret_id, err);
     _cleanup_(json) json_t *grants = key_grants(front_identity(req));
     struct code_request r;
     int rc = code_task_read(f->codes, body, grants, &r, err);
-    return rc < 0 ? rc
-                  : code_start(f->codes,
-                               &(struct code_ask){
-                                   .owner = owner, .scope = front_scope(req), .grants = grants},
-                               &r, ret_id, err);
+    return rc < 0
+               ? rc
+               : code_start(
+                     f->codes,
+                     &(struct code_ask){
+                         .owner = owner, .key = key, .scope = front_scope(req), .grants = grants},
+                     &r, ret_id, err);
 }
 
 /* A job of the kind that this path begins, of theirs. */

@@ -186,7 +186,8 @@ static void api_guest_write_request(struct json_writer *w, const struct http_req
 
 static struct workers_fetch target_of(const struct worker_fetch *f) {
     const struct identity *who = front_identity(f->req);
-    return (struct workers_fetch){.label = f->label, .caller = who ? who->key_id : NULL};
+    return (struct workers_fetch){
+        .label = f->label, .caller = who ? who->project : NULL, .all = who && who->operator_};
 }
 
 static void api_guest_on_room(void *ctx) {
@@ -249,14 +250,14 @@ static bool api_guest_is_large(const struct http_req *req) {
                   : http_req_header(req, "transfer-encoding") != NULL;
 }
 
-/* A worker lives as long as the key that made it; what strangers ask of it counts as that key's. */
-static int admit_owner(const struct worker_fetch *f, const char *owner, int64_t *wait_s,
-                       struct err *err) {
+/* A worker lives as long as the key that put it; what strangers ask of it counts as that key's. */
+static int admit_owner(const struct worker_fetch *f, const struct workers_whose *whose,
+                       int64_t *wait_s, struct err *err) {
     const struct identity *who = front_identity(f->req);
-    if (who && strcmp(who->key_id, owner) == 0)
+    if (who && strcmp(who->project, whose->owner) == 0)
         return 0;
-    int rc =
-        who ? guard_check_key(f->front, owner, err) : guard_admit(f->front, owner, wait_s, err);
+    int rc = who ? guard_check_key(f->front, whose->key, err)
+                 : guard_admit(f->front, whose->key, wait_s, err);
     return rc == -(int)ERR_UNAUTHORIZED
                ? err_set(err, ERR_NOT_FOUND, "there is no worker at this host name")
                : rc;
@@ -266,11 +267,11 @@ static int admit_owner(const struct worker_fetch *f, const char *owner, int64_t 
 static bool api_guest_admit(struct worker_fetch *f) {
     struct workers_fetch target = target_of(f);
     struct err err;
-    char owner[ID_SIZE];
+    struct workers_whose whose;
     int64_t wait_s = 0;
-    int rc = workers_check_label(f->front->workers, &target, owner, &err);
+    int rc = workers_check_label(f->front->workers, &target, &whose, &err);
     if (rc == 0)
-        rc = admit_owner(f, owner, &wait_s, &err);
+        rc = admit_owner(f, &whose, &wait_s, &err);
     if (rc == -(int)ERR_RATE)
         guard_respond_rate(f->req, wait_s, &err);
     else if (rc < 0)

@@ -163,7 +163,7 @@ static void output_respond(void *ctx) {
     }
     http_req_on_gone(a->req, output_on_answer_gone, a);
     a->item = intake_start(o->front->intake,
-                           &(struct intake_ask){.owner = front_owner(a->req),
+                           &(struct intake_ask){.owner = front_share(a->req),
                                                 .bytes = bytes,
                                                 .waits = true, /* one for each request */
                                                 .work = output_write_answer,

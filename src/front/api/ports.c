@@ -30,7 +30,7 @@ static struct sandbox *api_ports_find(struct http_req *req, struct front *f, con
                                       struct err *err) {
     const struct identity *who = front_identity(req);
     struct sandbox *s = who ? sandboxes_find(f->sandboxes, id) : NULL;
-    if (s && who->scope != KEY_SCOPE_ADMIN && strcmp(s->owner, who->key_id) != 0)
+    if (s && !who->server && strcmp(s->owner, who->project) != 0)
         s = NULL;
     if (!s) {
         (void)err_set(err, ERR_NOT_FOUND, "there is no sandbox at this host name");

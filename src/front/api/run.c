@@ -81,12 +81,13 @@ static void start_run(struct front *f, struct http_req *req, struct run_asked *a
     struct run_wait *w = xcalloc(1, sizeof(*w));
     w->front = f;
     w->tails = json_incref(tails);
-    (void)snprintf(w->owner, sizeof(w->owner), "%s", front_owner(req));
+    (void)snprintf(w->owner, sizeof(w->owner), "%s", front_project(req));
     w->run = run_ask_start(
         &(struct run_ask){.runner = f->runner,
                           .jobs = f->jobs,
                           .workers = f->workers,
                           .owner = w->owner,
+                          .key = front_key(req),
                           .body = asked->body,
                           .read = asked,
                           .callbacks = {.on_log = api_run_on_log, .on_done = api_run_on_done},
@@ -137,7 +138,11 @@ static void worker_put(struct http_req *req, void *ctx) {
     if (rc == 0)
         rc = tails_check(f->tails, asked->tails, &err);
     if (rc == 0)
-        rc = workers_make(f->workers, front_owner(req), http_req_param(req, "id"), asked, &k, &err);
+        rc = workers_make(f->workers,
+                          &(struct workers_put){.owner = front_project(req),
+                                                .key = front_key(req),
+                                                .id = http_req_param(req, "id")},
+                          asked, &k, &err);
     if (rc < 0) {
         http_respond_err(req, &err);
         return;
@@ -173,7 +178,7 @@ static void worker_get(struct http_req *req, void *ctx) {
     api_ask(ctx, req,
             &(struct ledger_ask){
                 .op = LEDGER_WORKER_GET,
-                .worker_get = {.owner = front_owner(req), .id = http_req_param(req, "id")}},
+                .worker_get = {.owner = front_project(req), .id = http_req_param(req, "id")}},
             respond_get);
 }
 
@@ -181,7 +186,7 @@ static void worker_list(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     json_t *list = NULL;
-    if (workers_list(f->workers, front_owner(req), &list, &err) < 0) {
+    if (workers_list(f->workers, front_project(req), &list, &err) < 0) {
         http_respond_err(req, &err);
         return;
     }
@@ -199,7 +204,7 @@ static void worker_delete(struct http_req *req, void *ctx) {
     api_ask(ctx, req,
             &(struct ledger_ask){
                 .op = LEDGER_WORKER_DELETE,
-                .worker_delete = {.owner = front_owner(req), .id = http_req_param(req, "id")}},
+                .worker_delete = {.owner = front_project(req), .id = http_req_param(req, "id")}},
             respond_deleted);
 }
 

@@ -19,6 +19,7 @@ enum {
     RUNS_STATUS,
     RUNS_TEXT,
     RUNS_KEY,
+    RUNS_PROJECT,
     RUNS_SINCE,
     RUNS_UNTIL,
     RUNS_TEXTS
@@ -98,17 +99,30 @@ static int check_text(const struct http_req *req, struct runs_filter *f, struct 
     return 0;
 }
 
-/* Of another key: for those who see all. */
+/* Of what may be seen anyway: those that one key began. */
 static int check_key(const struct http_req *req, struct runs_filter *f, struct err *err) {
     const char *key = f->texts[RUNS_KEY];
-    const char *owner = strcmp(key, GUARD_NO_KEY) == 0 ? "" : key;
-    struct store_scope scope = front_scope(req);
-    if (*owner && !id_is_valid("key", owner, strlen(owner)))
+    (void)req;
+    f->query.key = strcmp(key, GUARD_NO_KEY) == 0 ? "" : key;
+    if (*f->query.key && !id_is_valid("key", key, strlen(key)))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"key\" must be the id of a key (`cay key list`), or \"%s\"", GUARD_NO_KEY);
+    return 0;
+}
+
+/* Of one project: another than one's own is for those who see all. */
+static int api_runs_check_project(const struct http_req *req, struct runs_filter *f,
+                                  struct err *err) {
+    const char *project = f->texts[RUNS_PROJECT];
+    const char *owner = strcmp(project, "default") == 0 ? "" : project;
+    struct store_scope scope = front_scope(req);
+    if (*owner && !id_is_valid("prj", owner, strlen(owner)) &&
+        !id_is_valid("key", owner, strlen(owner)))
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"project\" must be the id of a project (`cay project list`)");
     if (!scope.all && strcmp(scope.owner, owner) != 0)
         return err_set(err, ERR_FORBIDDEN,
-                       "the runs of other keys are for keys with the scope \"admin\"");
+                       "the runs of other projects are for admin keys of the server");
     f->query.scope = (struct store_scope){.owner = owner};
     return 0;
 }
@@ -135,11 +149,14 @@ static int read_filter(const struct http_req *req, struct runs_filter *f, struct
     static const struct {
         const char *name;
         int (*check)(const struct http_req *req, struct runs_filter *f, struct err *err);
-    } params[RUNS_TEXTS] = {
-        [RUNS_CURSOR] = {"cursor", check_cursor}, [RUNS_KIND] = {"kind", api_runs_check_kind},
-        [RUNS_STATUS] = {"status", check_status}, [RUNS_TEXT] = {"text", check_text},
-        [RUNS_KEY] = {"key", check_key},          [RUNS_SINCE] = {"since", check_since},
-        [RUNS_UNTIL] = {"until", check_until}};
+    } params[RUNS_TEXTS] = {[RUNS_CURSOR] = {"cursor", check_cursor},
+                            [RUNS_KIND] = {"kind", api_runs_check_kind},
+                            [RUNS_STATUS] = {"status", check_status},
+                            [RUNS_TEXT] = {"text", check_text},
+                            [RUNS_KEY] = {"key", check_key},
+                            [RUNS_PROJECT] = {"project", api_runs_check_project},
+                            [RUNS_SINCE] = {"since", check_since},
+                            [RUNS_UNTIL] = {"until", check_until}};
     const char *names[RUNS_TEXTS + 2] = {"limit"};
     for (size_t i = 0; i < RUNS_TEXTS; i++)
         names[i + 1] = params[i].name;

@@ -45,7 +45,7 @@ static void api_sandboxes_create(struct http_req *req, void *ctx) {
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(json) json_t *grants = api_grants(req);
     struct sandbox_request r = {
-        .owner = front_owner(req), .scope = front_scope(req), .grants = grants};
+        .owner = front_project(req), .scope = front_scope(req), .grants = grants};
     struct making *m = xcalloc(1, sizeof(*m));
     m->req = req;
     int rc = api_body(req, &body, &err);

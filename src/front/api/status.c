@@ -98,7 +98,7 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
     const char *provider;
     char model[MODEL_ID_BYTES + 1];
     front_model(f, &provider, model);
-    bool admin = who && who->scope == KEY_SCOPE_ADMIN;
+    bool admin = who && who->server;
     struct json_writer w;
     json_writer_init(&w, b);
     json_writer_object_begin(&w);
@@ -126,6 +126,7 @@ static void write_status(struct buf *b, const struct front *f, const struct iden
         json_put_object_begin(&w, "key");
         json_put_str(&w, "id", who->key_id);
         json_put_str(&w, "name", who->name);
+        json_put_str(&w, "project", *who->project ? who->project : "default");
         json_writer_object_end(&w);
     } else {
         json_put_null(&w, "key");

@@ -34,7 +34,8 @@ enum {
 void api_task_write(struct json_writer *w, const struct ledger_task *t, bool whole) {
     json_writer_object_begin(w);
     json_put_str(w, "id", t->id);
-    json_put_str(w, "key", t->owner);
+    json_put_str(w, "project", *t->owner ? t->owner : "default");
+    json_put_str(w, "key", t->key);
     json_put_str(w, "type", t->type);
     json_put_str(w, "state", task_state_name(t->state));
     json_put_str(w, "title", t->title);
@@ -249,7 +250,8 @@ static void api_tasks_submit(struct http_req *req, void *ctx) {
     }
     char id[ID_SIZE];
     t->id = id_new("task", id);
-    t->owner = front_identity(req)->key_id;
+    t->owner = front_project(req);
+    t->key = front_key(req);
     t->body = asked->input;
     t->own_body = &asked->input;
     t->waiting_max = (size_t)f->config->tasks.waiting_per_key;

@@ -13,6 +13,7 @@
 
 enum {
     LEAD_MAX_BYTES = 1024,
+    ANSWER_MAX_BYTES = 64 << 20,
     HEAD_WAIT_MS = 15000, /* longer than a call waits for money that others hold */
 };
 
@@ -132,9 +133,14 @@ static void api_turns_answer(struct turn_wait *w, const struct agent_turn_end *e
         http_respond_err(w->out.req, &err);
         return;
     }
-    _cleanup_(json) json_t *out =
-        json_pack("{s:O?,s:s*}", "message", end->message, "outcome", end->outcome);
-    http_respond_json(w->out.req, 200, out);
+    const char *message = json_string_value(end->message);
+    struct buf b;
+    buf_init(&b, ANSWER_MAX_BYTES);
+    (void)buf_addf(&b, "{\"message\":%s", message ? message : "null");
+    if (end->outcome)
+        (void)buf_addf(&b, ",\"outcome\":\"%s\"", end->outcome);
+    (void)buf_add_char(&b, '}');
+    http_respond_buf(w->out.req, 200, "application/json", &b);
 }
 
 static void api_turns_on_end(void *ctx, const struct agent_turn_end *end) {
@@ -259,7 +265,7 @@ static void post_message(struct http_req *req, void *ctx) {
     struct err err;
     struct agent *a;
     void *read = NULL;
-    if (agents_get(f->agents, front_owner(req), http_req_param(req, "agent"),
+    if (agents_get(f->agents, front_project(req), http_req_param(req, "agent"),
                    http_req_param(req, "name"), &a, &err) < 0 ||
         check_turn_id(req, &err) < 0 || http_req_read(req, &read, &err) < 0) {
         http_respond_err(req, &err);
@@ -273,7 +279,8 @@ static void post_message(struct http_req *req, void *ctx) {
     const char *accept = http_req_header(req, "accept");
     struct turn_wait *w =
         create_wait(f, req, turn, !accept || strstr(accept, "application/json") == NULL);
-    struct agent_chat chat = {.turn = w->turn,
+    struct agent_chat chat = {.key = front_key(req),
+                              .turn = w->turn,
                               .messages = r->messages,
                               .model = r->model,
                               .whole = r->whole,
@@ -295,7 +302,7 @@ static void resume_stream(struct http_req *req, void *ctx) {
     struct front *f = ctx;
     struct err err;
     struct agent *a = NULL;
-    if (agents_find(f->agents, front_owner(req), http_req_param(req, "agent"),
+    if (agents_find(f->agents, front_project(req), http_req_param(req, "agent"),
                     http_req_param(req, "name"), &a, &err) < 0) {
         http_respond_err(req, &err);
         return;

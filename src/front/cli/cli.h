@@ -17,6 +17,7 @@ struct verb {
 int cli_serve(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_key(int argc, char **argv);
+int cli_project(int argc, char **argv);
 int cli_config(int argc, char **argv);
 int cli_prune(int argc, char **argv);
 int cli_run(int argc, char **argv);
@@ -27,6 +28,7 @@ int cli_execute(int argc, char **argv);
 int cli_sandbox(int argc, char **argv);
 int cli_vercel(int argc, char **argv);
 int cli_task(int argc, char **argv);
+int cli_db(int argc, char **argv);
 int cli_usage_table(int argc, char **argv);
 
 /* Writes "cay: message" to standard error, or with --json {"error":{"code","message"}}, and returns

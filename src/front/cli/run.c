@@ -338,7 +338,7 @@ static int cli_run_start(struct run_cli *c, struct err *err) {
         return rc;
     struct env env;
     struct facet_open how = {0};
-    rc = bindings_make(NULL, "", &code, &env, err);
+    rc = bindings_make(NULL, "", "", &code, &env, err);
     if (rc == 0)
         rc = add_db(c, &env, &how, err);
     env.facet_open = &how;
@@ -362,6 +362,7 @@ static int cli_run_start(struct run_cli *c, struct err *err) {
     c->run = run_start(
         c->runner, NULL,
         &(struct run_request){.owner = "",
+                              .key = "",
                               .kind = "run",
                               .title = "",
                               .source = code.source.data,

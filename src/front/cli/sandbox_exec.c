@@ -29,7 +29,7 @@ enum {
      * after this long it is asked, and then has this long to answer. */
     SILENCE_MS = 8000,
     ANSWER_MS = 4000,
-    SIGNAL_MS = 2000, /* for passing on a signal that is to end the command */
+    SIGNAL_MS = 5000, /* for passing on a signal that is to end the command */
     RECORD_MAX_BYTES = 4 << 20,
 };
 

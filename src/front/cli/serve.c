@@ -134,7 +134,7 @@ static void open_endpoints(struct front *f) {
         api_usage_routes,     api_agents_routes, api_turns_routes,     api_sandboxes_routes,
         api_ports_routes,     api_execs_routes,  api_output_routes,    api_tty_routes,
         api_files_routes,     api_tar_routes,    api_snapshots_routes, api_code_routes,
-        api_execute_routes,   api_keys_routes};
+        api_execute_routes,   api_keys_routes,   api_databases_routes, api_projects_routes};
     for (size_t i = 0; i < ARRAY_LEN(routes); i++)
         routes[i](f);
     f->vercel = vercel_create(f);

@@ -675,12 +675,14 @@ static void code_on_revoked(void *ctx, const struct err *err) {
 static int hold_job(struct code_job *c, struct err *err) {
     struct accounts *a = c->all->opt.accounts;
     const struct model_info *model = &c->resolved.model;
-    bool limited = account_has_limits(a, c->owner);
-    c->hold = account_hold_job(
-        a,
-        &(struct account_job){
-            .owner = c->owner, .kind = c->ask.kind, .model = model, .on_revoked = code_on_revoked},
-        limited ? code_on_held : code_on_free, c);
+    bool limited = account_has_limits(a, c->key);
+    c->hold = account_hold_job(a,
+                               &(struct account_job){.owner = c->owner,
+                                                     .key = c->key,
+                                                     .kind = c->ask.kind,
+                                                     .model = model,
+                                                     .on_revoked = code_on_revoked},
+                               limited ? code_on_held : code_on_free, c);
     return limited ? 0 : begin_sandbox(c, err);
 }
 
@@ -710,6 +712,7 @@ int code_start(struct codes *all, const struct code_ask *ask, struct code_reques
     *request = (struct code_request){0};
     c->grants = json_incref((json_t *)(uintptr_t)ask->grants);
     (void)snprintf(c->owner, sizeof(c->owner), "%s", ask->owner);
+    (void)snprintf(c->key, sizeof(c->key), "%s", ask->key);
     c->sees_all = ask->scope.all;
     buf_init(&c->said, CODE_DIFF_BYTES + 2);
     (void)uv_timer_init(all->opt.loop, &c->timer);
@@ -722,6 +725,7 @@ int code_start(struct codes *all, const struct code_ask *ask, struct code_reques
                        &(struct job_spec){.id = ask->id,
                                           .kind = c->ask.kind,
                                           .owner = ask->owner,
+                                          .key = ask->key,
                                           .title = title,
                                           .stores_events = true,
                                           .cancel = code_on_cancel,

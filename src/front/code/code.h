@@ -44,6 +44,7 @@ void codes_destroy(struct codes *all);
 struct code_ask {
     const char *id; /* of the job; NULL: one is made */
     const char *owner;
+    const char *key; /* "" for the operator */
     struct store_scope scope;
     const json_t *grants; /* of the key, or NULL */
 };

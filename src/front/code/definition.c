@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "base/path.h"
 
@@ -158,39 +159,38 @@ static int check_arguments(const json_t *list, const char *what, struct err *err
     return rc;
 }
 
-static int code_definition_read_options(struct coder_def *d, json_t *given, struct err *err) {
+static int code_definition_read_options(struct coder_def *d, const json_t *given, struct err *err) {
     const char *known[CODER_OPTION_COUNT + 1] = {NULL};
     const char *name;
     json_t *list;
     memcpy((void *)known, (const void *)options, sizeof(options));
     int rc = given ? json_check_keys(given, "\"options\"", known, err) : 0;
-    json_object_foreach(given, name, list) {
+    json_object_foreach((json_t *)(uintptr_t)given, name, list) {
         if (rc == 0)
             rc = check_arguments(list, name, err);
     }
-    d->options = given ? json_incref(given) : json_object();
+    d->options = given ? json_incref((json_t *)(uintptr_t)given) : json_object();
     return rc;
 }
 
-static int code_definition_read_texts(struct coder_def *d, const json_t *root, struct err *err) {
-    json_t *arguments = json_object_get(root, "arguments");
-    json_t *environment = json_object_get(root, "environment");
+static int code_definition_read_texts(struct coder_def *d, const json_t *arguments,
+                                      const json_t *environment, struct err *err) {
     const char *name;
     json_t *v;
     int rc = check_arguments(arguments, "arguments", err);
     if (rc < 0)
         return rc;
-    if (environment && (!json_is_object(environment) || json_object_size(environment) > VALUES_MAX))
+    if (json_object_size(environment) > VALUES_MAX)
         return err_set(err, ERR_BAD_REQUEST,
                        "\"environment\" must be an object of at most %d strings", VALUES_MAX);
-    json_object_foreach(environment, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)environment, name, v) {
         if (rc == 0)
             rc = *name && !strchr(name, '=') && code_definition_is_plain(v)
                      ? check_places(json_string_value(v), err)
                      : err_set(err, ERR_BAD_REQUEST, "\"environment\": %.60s is no string", name);
     }
-    d->arguments = json_incref(arguments);
-    d->environment = environment ? json_incref(environment) : json_object();
+    d->arguments = json_incref((json_t *)(uintptr_t)arguments);
+    d->environment = environment ? json_incref((json_t *)(uintptr_t)environment) : json_object();
     return rc;
 }
 
@@ -210,80 +210,80 @@ static int read_dialects(struct coder_def *d, const json_t *list, struct err *er
     return 0;
 }
 
-/* A text that must be there. */
-static int code_definition_read_text(const json_t *root, const char *key, char **ret,
-                                     struct err *err) {
-    const char *text = NULL;
-    int rc = json_get_str(root, key, &text, err);
-    if (rc == 0 && (!text || !*text))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"%s\" is missing", key);
-    if (rc == 0)
-        *ret = xstrdup(text);
-    return rc;
-}
-
 static bool is_tidy(const char *path) {
     return !strstr(path, "//") && !strstr(path, "/./") && !strstr(path, "..") &&
            path[strlen(path) - 1] != '/';
 }
 
-/* One of two words. */
-static int read_choice(const json_t *root, const char *key, const char *no, const char *yes,
-                       bool *ret, struct err *err) {
-    const char *text = NULL;
-    int rc = json_get_str(root, key, &text, err);
-    if (rc < 0)
-        return rc;
-    if (!text || (strcmp(text, no) != 0 && strcmp(text, yes) != 0))
-        return err_set(err, ERR_BAD_REQUEST, "\"%s\" must be \"%s\" or \"%s\"", key, no, yes);
-    *ret = strcmp(text, yes) == 0;
-    return 0;
-}
+/* What a definition must have, as its file has it. */
+struct coder_def_wire {
+    const char *title, *description, *program, *mount, *lines;
+    enum { CODER_DEF_NO, CODER_DEF_YES, CODER_DEF_UNSET } own, spec_is_input;
+    const json_t *arguments, *environment, *dialects, *options;
+    int64_t memory_mb;
+    bool demo;
+};
 
-static int read_lines(struct coder_def *d, const json_t *root, struct err *err) {
-    const char *lines = "";
-    int rc = json_get_str(root, "lines", &lines, err);
-    if (rc < 0)
-        return rc;
-    d->lines = coder_lines_find(lines);
-    if (d->lines == CODER_LINES_COUNT)
+static int code_definition_check(const struct coder_def_wire *w, struct err *err) {
+    const struct {
+        const char *key, *text;
+    } needed[] = {{"title", w->title},
+                  {"description", w->description},
+                  {"program", w->program},
+                  {"mount", w->mount},
+                  {"find", w->own == CODER_DEF_UNSET ? NULL : "set"},
+                  {"stdin", w->spec_is_input == CODER_DEF_UNSET ? NULL : "set"}};
+    for (size_t i = 0; i < ARRAY_LEN(needed); i++)
+        if (!needed[i].text || !*needed[i].text)
+            return err_set(err, ERR_BAD_REQUEST, "\"%s\" is missing", needed[i].key);
+    if (*w->program == '/' || !is_tidy(w->program))
+        return err_set(err, ERR_BAD_REQUEST, "\"program\" must be a path below its folder");
+    if (*w->mount != '/' || !is_tidy(w->mount))
+        return err_set(err, ERR_BAD_REQUEST, "\"mount\" must be an absolute path");
+    if (coder_lines_find(w->lines) == CODER_LINES_COUNT)
         return err_set(err, ERR_BAD_REQUEST,
                        "\"lines\" must be \"cay\", \"claude-stream-json\" or \"text\"");
     return 0;
 }
 
 static int code_definition_read_def(struct coder_def *d, const json_t *root, struct err *err) {
-    static const char *const keys[] = {"title",     "description", "program", "find",     "mount",
-                                       "arguments", "environment", "stdin",   "dialects", "lines",
-                                       "memory_mb", "demo",        "options", NULL};
-    int rc = json_check_keys(root, "the definition", keys, err);
+    static const char *const finds[] = {"setting", "own"};
+    static const char *const inputs[] = {"none", "spec"};
+    static const struct json_field table[] = {
+        JSON_TEXT("title", struct coder_def_wire, title),
+        JSON_TEXT("description", struct coder_def_wire, description),
+        JSON_TEXT("program", struct coder_def_wire, program),
+        JSON_ENUM("find", struct coder_def_wire, own, finds),
+        JSON_TEXT("mount", struct coder_def_wire, mount),
+        JSON_LIST("arguments", struct coder_def_wire, arguments),
+        JSON_MAP("environment", struct coder_def_wire, environment),
+        JSON_ENUM("stdin", struct coder_def_wire, spec_is_input, inputs),
+        JSON_LIST("dialects", struct coder_def_wire, dialects),
+        JSON_TEXT("lines", struct coder_def_wire, lines),
+        JSON_INT("memory_mb", struct coder_def_wire, memory_mb, 1, 1 << 20),
+        JSON_BOOL("demo", struct coder_def_wire, demo),
+        JSON_MAP("options", struct coder_def_wire, options),
+    };
+    struct coder_def_wire w = {
+        .lines = "", .own = CODER_DEF_UNSET, .spec_is_input = CODER_DEF_UNSET};
+    int rc = json_table_read(table, ARRAY_LEN(table), root, "the definition", &w, err);
     if (rc == 0)
-        rc = code_definition_read_text(root, "title", &d->title, err);
+        rc = code_definition_check(&w, err);
+    if (rc < 0)
+        return rc;
+    d->title = xstrdup(w.title);
+    d->description = xstrdup(w.description);
+    d->program = xstrdup(w.program);
+    d->mount = xstrdup(w.mount);
+    d->own = w.own == CODER_DEF_YES;
+    d->spec_is_input = w.spec_is_input == CODER_DEF_YES;
+    d->lines = coder_lines_find(w.lines);
+    d->memory_mb = w.memory_mb;
+    d->demo = w.demo;
+    rc = code_definition_read_texts(d, w.arguments, w.environment, err);
     if (rc == 0)
-        rc = code_definition_read_text(root, "description", &d->description, err);
-    if (rc == 0)
-        rc = code_definition_read_text(root, "program", &d->program, err);
-    if (rc == 0 && (*d->program == '/' || !is_tidy(d->program)))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"program\" must be a path below its folder");
-    if (rc == 0)
-        rc = code_definition_read_text(root, "mount", &d->mount, err);
-    if (rc == 0 && (*d->mount != '/' || !is_tidy(d->mount)))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"mount\" must be an absolute path");
-    if (rc == 0)
-        rc = read_choice(root, "find", "setting", "own", &d->own, err);
-    if (rc == 0)
-        rc = read_choice(root, "stdin", "none", "spec", &d->spec_is_input, err);
-    if (rc == 0)
-        rc = code_definition_read_texts(d, root, err);
-    if (rc == 0)
-        rc = code_definition_read_options(d, json_object_get(root, "options"), err);
-    if (rc == 0)
-        rc = read_dialects(d, json_object_get(root, "dialects"), err);
-    if (rc == 0)
-        rc = read_lines(d, root, err);
-    if (rc == 0)
-        rc = json_get_int(root, "memory_mb", 1, 1 << 20, &d->memory_mb, err);
-    return rc < 0 ? rc : json_get_bool(root, "demo", &d->demo, err);
+        rc = code_definition_read_options(d, w.options, err);
+    return rc == 0 ? read_dialects(d, w.dialects, err) : rc;
 }
 
 static int code_definition_read_file(const char *dir, const char *file, struct coder_def *d,

@@ -43,6 +43,7 @@ struct code_job {
     struct code_resolved resolved;
     json_t *grants;
     char owner[ID_SIZE];
+    char key[ID_SIZE];
     bool sees_all;
     struct account_hold *hold;
     struct code_purse *purse;    /* for the calls of its model; NULL: it makes none (yet) */

@@ -157,6 +157,7 @@ void code_place_pay(struct code_job *c) {
     c->purse =
         code_purse_open(s->line, &(struct code_purse_options){.accounts = c->all->opt.accounts,
                                                               .owner = c->owner,
+                                                              .key = c->key,
                                                               .kind = c->ask.kind,
                                                               .model = &c->resolved.model});
 }

@@ -21,6 +21,7 @@ struct code_purse {
     struct network_line *line; /* NULL: it is gone */
     struct accounts *accounts;
     char owner[ID_SIZE];
+    char key[ID_SIZE];
     char kind[32];
     struct model_info model;
     struct purse_call *calls;
@@ -66,6 +67,7 @@ static void purse_on_ask(void *ctx, uint64_t number, const struct egress_ask *as
     c->hold = account_hold_remote(
         p->accounts,
         &(struct account_remote){.owner = p->owner,
+                                 .key = p->key,
                                  .kind = p->kind,
                                  .model = &p->model,
                                  .input_tokens = (int64_t)MIN(ask->tokens_in, INT32_MAX),
@@ -118,6 +120,7 @@ struct code_purse *code_purse_open(struct network_line *line, const struct code_
     p->accounts = o->accounts;
     p->model = *o->model;
     (void)snprintf(p->owner, sizeof(p->owner), "%s", o->owner);
+    (void)snprintf(p->key, sizeof(p->key), "%s", o->key);
     (void)snprintf(p->kind, sizeof(p->kind), "%s", o->kind);
     network_line_set_payer(line, &purse_payer, p);
     return p;

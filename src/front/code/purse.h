@@ -14,6 +14,7 @@ struct code_purse;
 struct code_purse_options {
     struct accounts *accounts;
     const char *owner; /* copied, as are the others */
+    const char *key;
     const char *kind;
     const struct model_info *model;
 };

@@ -30,21 +30,21 @@ int code_request_read(const json_t *body, struct code_request *ret, struct err *
         JSON_BOOL("gitignore", struct code_request, gitignore),
         JSON_INT("max_steps", struct code_request, max_steps, 1, LIMIT_CODER_MAX_STEPS_MAX),
         JSON_INT("timeout_ms", struct code_request, timeout_ms, 1000, TIMEOUT_MAX_MS),
-        JSON_TREE("files", struct code_request, files),
-        JSON_READ("network", struct code_request, network, network_ask_read),
+        JSON_LIST_MAX("files", struct code_request, files, SANDBOX_FILES_MAX),
+        JSON_READ("network", struct code_request, network, network_ask_read, "object"),
     };
-    struct code_request r = {
-        .tree = json_incref((json_t *)(uintptr_t)body), .kind = "code", .include_diff = true};
+    JSON_SHAPE("CodeRequest", table);
+    struct code_request r = {.tree = json_incref((json_t *)(uintptr_t)body),
+                             .kind = "code",
+                             .include_diff = true,
+                             .keep = json_is_string(json_object_get(body, "sandbox")),
+                             .gitignore = json_is_string(json_object_get(body, "repo")),
+                             .has_network = json_object_get(body, "network") != NULL};
     int rc = json_table_read(table, ARRAY_LEN(table), body, "the request", &r, err);
     if (rc < 0) {
         code_request_finish(&r);
         return rc;
     }
-    if (!json_is_boolean(json_object_get(body, "keep")))
-        r.keep = r.sandbox != NULL;
-    if (!json_is_boolean(json_object_get(body, "gitignore")))
-        r.gitignore = r.repo != NULL;
-    r.has_network = json_object_get(body, "network") != NULL;
     *ret = r;
     return 0;
 }
@@ -90,9 +90,6 @@ static int check_repo(const struct code_request *r, char **ret_repo, struct err 
     if (r->repo && r->sandbox)
         return err_set(err, ERR_BAD_REQUEST,
                        "a \"repo\" goes into a new sandbox: leave \"sandbox\" out");
-    if (r->files && (!json_is_array(r->files) || json_array_size(r->files) > SANDBOX_FILES_MAX))
-        return err_set(err, ERR_BAD_REQUEST, "\"files\" must be a list of at most %d files",
-                       SANDBOX_FILES_MAX);
     if (json_array_size(r->files) > 0 && (r->repo || r->sandbox))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"files\" go into a new and empty sandbox: leave \"%s\" out",

@@ -22,58 +22,46 @@ struct task_wire {
     enum task_mode mode;
 };
 
-static int check_prompt(const char *what, const char *text, struct err *err) {
-    if (text && strlen(text) > PROMPT_BYTES)
-        return err_set(err, ERR_TOO_LARGE, "\"%s\" exceeds %d bytes", what, PROMPT_BYTES);
-    return 0;
-}
-
-static int code_task_read_options(struct task_wire *t, int64_t most_ms, struct err *err) {
-    const struct json_field table[] = {
+static int code_task_read_body(struct task_wire *t, const json_t *body, struct err *err) {
+    static const struct json_field options[] = {
         JSON_ENUM("permission_mode", struct task_wire, mode, task_modes),
-        JSON_TEXT("system_prompt", struct task_wire, request.system_prompt),
-        JSON_TEXT("append_system_prompt", struct task_wire, request.append_system_prompt),
+        JSON_TEXT_MAX("system_prompt", struct task_wire, request.system_prompt, PROMPT_BYTES),
+        JSON_TEXT_MAX("append_system_prompt", struct task_wire, request.append_system_prompt,
+                      PROMPT_BYTES),
         JSON_TEXT("model", struct task_wire, request.model),
         JSON_TEXT("agent", struct task_wire, request.agent),
         JSON_TEXT("credential", struct task_wire, request.credential),
         JSON_BOOL("include_diff", struct task_wire, request.include_diff),
         JSON_INT("max_turns", struct task_wire, request.max_steps, 1, LIMIT_CODER_MAX_STEPS_MAX),
-        JSON_INT("timeout_ms", struct task_wire, request.timeout_ms, 1000, most_ms),
-        JSON_READ("max_budget_usd", struct task_wire, request.max_usd, model_ask_read_budget),
+        JSON_INT_UPTO("timeout_ms", struct task_wire, request.timeout_ms, 1000),
+        JSON_READ("max_budget_usd", struct task_wire, request.max_usd, model_ask_read_budget,
+                  "number"),
     };
-    struct code_request *r = &t->request;
-    int rc = json_table_read(table, ARRAY_LEN(table), r->options, "\"options\"", t, err);
-    if (rc == 0)
-        rc = check_prompt("system_prompt", r->system_prompt, err);
-    return rc < 0 ? rc : check_prompt("append_system_prompt", r->append_system_prompt, err);
-}
-
-static int code_task_read_body(struct task_wire *t, const json_t *body, int64_t most_ms,
-                               struct err *err) {
     static const struct json_field table[] = {
-        JSON_TEXT("task", struct code_request, spec),
-        JSON_TEXT("repo", struct code_request, repo),
-        JSON_TEXT("ref", struct code_request, ref),
-        JSON_TREE("options", struct code_request, options),
+        JSON_TEXT_MAX("task", struct task_wire, request.spec, LIMIT_CODER_SPEC_BYTES),
+        JSON_TEXT("repo", struct task_wire, request.repo),
+        JSON_TEXT("ref", struct task_wire, request.ref),
+        JSON_OBJECT_HERE("options", options),
+        JSON_MAP("options", struct task_wire, request.options),
     };
+    JSON_SHAPE("ExecuteRequest", table);
     struct code_request *r = &t->request;
-    int rc = json_table_read(table, ARRAY_LEN(table), body, "the request", r, err);
-    if (rc < 0)
-        return rc;
-    if (!r->spec || !*r->spec)
-        return err_set(err, ERR_BAD_REQUEST, "say in \"task\" what is to be done");
-    if (strlen(r->spec) > LIMIT_CODER_SPEC_BYTES)
-        return err_set(err, ERR_TOO_LARGE, "\"task\" exceeds %d bytes", LIMIT_CODER_SPEC_BYTES);
-    r->include_diff = r->gitignore = r->repo != NULL;
-    return r->options && !json_is_null(r->options) ? code_task_read_options(t, most_ms, err) : 0;
+    int rc = json_table_read(table, ARRAY_LEN(table), body, "the request", t, err);
+    if (rc == 0 && (!r->spec || !*r->spec))
+        rc = err_set(err, ERR_BAD_REQUEST, "say in \"task\" what is to be done");
+    return rc;
 }
 
 int code_task_read(struct codes *all, const json_t *body, const json_t *grants,
                    struct code_request *ret, struct err *err) {
-    struct task_wire t = {
-        .request = {.kind = "execute", .max_steps = MAX_TURNS, .timeout_ms = codes_task_ms(all)},
-        .mode = TASK_ACCEPT_EDITS};
-    int rc = code_task_read_body(&t, body, codes_task_ms(all), err);
+    bool repo = json_is_string(json_object_get(body, "repo"));
+    struct task_wire t = {.request = {.kind = "execute",
+                                      .max_steps = MAX_TURNS,
+                                      .timeout_ms = codes_task_ms(all),
+                                      .include_diff = repo,
+                                      .gitignore = repo},
+                          .mode = TASK_ACCEPT_EDITS};
+    int rc = code_task_read_body(&t, body, err);
     if (rc < 0)
         return rc;
     t.request.tree = json_incref((json_t *)(uintptr_t)body);

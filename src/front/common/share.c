@@ -73,3 +73,7 @@ size_t share_of(const char *owner, size_t total) {
         return total;
     return total - MAX(total / 4, 1);
 }
+
+const char *share_name(const char *project, const char *key) {
+    return *project ? project : key;
+}

@@ -31,3 +31,6 @@ const char *shares_greatest(const struct shares *s);
 /* What one key may hold of `total`: three quarters, and never all of it if it can be
  * divided. */
 size_t share_of(const char *owner, size_t total);
+/* The name under which a project takes its shares. The keys of the default project have one each:
+ * it is also the operator's, who may take all. */
+const char *share_name(const char *project, const char *key);

@@ -40,6 +40,7 @@ struct dialog {
     struct model_stream *stream;
     struct model_usage usage; /* of the stream that runs */
     struct model_meter meter;
+    size_t bytes; /* of the messages as JSON, about */
     int64_t steps;
     bool said_something;
     json_t *calls;           /* tool calls of this step that wait; the first is at work */
@@ -60,8 +61,18 @@ static bool dialog_is_over(const struct dialog *d) {
     return d->state == ENDING || d->state == OVER;
 }
 
+/* Its messages are read, written and freed by threads. */
+static bool dialog_is_large(const struct dialog *d) {
+    return d->bytes > LIMIT_READ_AT_ONCE_BYTES;
+}
+
+/* What follows a large answer is not added to the turn of the loop that has read it. */
+static struct later_queue *dialog_queue(const struct dialog *d) {
+    return dialog_is_large(d) && d->opt.next ? d->opt.next : d->opt.later;
+}
+
 static void dialog_go_on(struct dialog *d) {
-    later_post(d->opt.later, &d->next, dialog_advance, d);
+    later_post(dialog_queue(d), &d->next, dialog_advance, d);
 }
 
 /* --- the end --- */
@@ -105,7 +116,7 @@ static void end_dialog(struct dialog *d, enum dialog_outcome outcome, const stru
     d->end.outcome = outcome;
     if (why)
         d->end.error = *why;
-    later_post(d->opt.later, &d->next, dialog_tell_end, d);
+    later_post(dialog_queue(d), &d->next, dialog_tell_end, d);
 }
 
 /* The money is there, but set aside for others. */
@@ -165,6 +176,7 @@ static void dialog_on_text_start(void *ctx) {
 
 static void dialog_on_text_delta(void *ctx, const char *text, size_t len) {
     struct dialog *d = ctx;
+    d->bytes += json_quoted_bytes(text, len);
     if (d->opt.view->on_text_delta)
         d->opt.view->on_text_delta(d->opt.ctx, text, len);
     check_cost(d);
@@ -184,6 +196,7 @@ static void dialog_on_reasoning_start(void *ctx) {
 
 static void dialog_on_reasoning_delta(void *ctx, const char *text, size_t len) {
     struct dialog *d = ctx;
+    d->bytes += json_quoted_bytes(text, len);
     if (d->opt.view->on_reasoning_delta)
         d->opt.view->on_reasoning_delta(d->opt.ctx, text, len);
     check_cost(d);
@@ -208,11 +221,12 @@ static void dialog_on_tool_delta(void *ctx, const char *id, const char *json, si
     check_cost(d);
 }
 
-static void dialog_on_tool_end(void *ctx, const char *id, const char *name, const json_t *input,
-                               const char *error) {
-    const struct dialog *d = ctx;
+static void dialog_on_tool_end(void *ctx, const char *id, const char *name,
+                               const struct model_input *input) {
+    struct dialog *d = ctx;
+    d->bytes += input->len;
     if (d->opt.view->on_tool_input)
-        d->opt.view->on_tool_input(d->opt.ctx, id, name, input, error);
+        d->opt.view->on_tool_input(d->opt.ctx, id, name, input);
 }
 
 static void dialog_on_usage(void *ctx, const struct model_usage *usage) {
@@ -330,14 +344,18 @@ static const struct model_callbacks model_callbacks = {
 /* --- tools --- */
 
 /* The result of the first waiting call, to the view and to the model. */
-static void finish_tool(struct dialog *d, json_t *output, const json_t *detail, bool failed) {
+static void finish_tool(struct dialog *d, const struct tool_result *r) {
     _cleanup_(json) json_t *call = json_incref(json_array_get(d->calls, 0));
     json_t *last = json_array_get(d->opt.messages, json_array_size(d->opt.messages) - 1);
-    (void)json_array_append_new(
-        json_object_get(last, "content"),
-        json_pack("{s:s,s:O,s:O,s:O,s:b}", "type", "tool_result", "id", json_object_get(call, "id"),
-                  "name", json_object_get(call, "name"), "output", output, "is_error", failed));
+    size_t len = r->len;
+    _cleanup_(free) char *text = r->text ? NULL : json_dump_text(r->output, SIZE_MAX / 2, &len);
+    (void)json_array_append_new(json_object_get(last, "content"),
+                                json_pack("{s:s,s:O,s:O,s:O,s:b}", "type", "tool_result", "id",
+                                          json_object_get(call, "id"), "name",
+                                          json_object_get(call, "name"), "output", r->output,
+                                          "is_error", r->failed));
     (void)json_array_remove(d->calls, 0);
+    d->bytes += len;
     if (d->state != BETWEEN)
         (void)dialog_move(d, BETWEEN);
     dialog_go_on(d);
@@ -346,20 +364,20 @@ static void finish_tool(struct dialog *d, json_t *output, const json_t *detail, 
             d->opt.ctx,
             &(struct dialog_result){.id = json_string_value(json_object_get(call, "id")),
                                     .name = json_string_value(json_object_get(call, "name")),
-                                    .output = output,
-                                    .detail = detail,
-                                    .failed = failed});
+                                    .output = r->output,
+                                    .text = r->text ? r->text : text,
+                                    .len = len,
+                                    .detail = r->detail,
+                                    .failed = r->failed});
 }
 
 static void dialog_on_tool_done(void *ctx, const struct tool_result *result) {
     struct dialog *d = ctx;
-    _cleanup_(json) json_t *output = json_incref(result->output);
-    _cleanup_(json) json_t *detail = json_incref(result->detail);
     /* A tool that answers inside its start finds the state still between: a fault of ours. */
     if (d->state != TOOL)
         return;
     d->call = NULL;
-    finish_tool(d, output, detail, result->failed);
+    finish_tool(d, result);
 }
 
 static int start_tool(struct dialog *d, const json_t *call, struct err *err) {
@@ -403,6 +421,8 @@ static int dialog_start_stream(struct dialog *d, int64_t granted, struct err *er
     struct model_request q = {.model = d->opt.model,
                               .system = d->opt.system,
                               .messages = d->opt.messages,
+                              .bytes = d->bytes,
+                              .owner = d->opt.owner,
                               .tools = d->specs,
                               .max_tokens = granted == 0  ? wanted
                                             : wanted == 0 ? granted
@@ -442,7 +462,8 @@ static size_t dialog_bytes_of(const json_t *tree) {
 }
 
 static size_t input_bytes(const struct dialog *d) {
-    return (d->opt.system ? strlen(d->opt.system) : 0) + dialog_bytes_of(d->opt.messages) +
+    return (d->opt.system ? strlen(d->opt.system) : 0) +
+           (dialog_is_large(d) ? d->bytes : dialog_bytes_of(d->opt.messages)) +
            dialog_bytes_of(d->specs);
 }
 
@@ -455,10 +476,11 @@ static void hold_step(struct dialog *d) {
     d->hold = account_hold_call(
         o->accounts,
         &(struct account_call){.owner = o->owner,
+                               .key = o->key,
                                .kind = o->kind,
                                .model = o->model,
                                .input_bytes =
-                                   account_has_limits(o->accounts, o->owner) ? input_bytes(d) : 0,
+                                   account_has_limits(o->accounts, o->key) ? input_bytes(d) : 0,
                                .max_tokens = wanted_tokens(d),
                                .wait_ms = d->meter.streams > 0 ? o->budget.wall_ms : 0},
         dialog_on_held, d);
@@ -502,7 +524,7 @@ static void dialog_advance(void *ctx) {
             d->opt.view->on_tool_begun(d->opt.ctx);
     } else {
         _cleanup_(json) json_t *text = json_text(err.message);
-        finish_tool(d, text, NULL, true);
+        finish_tool(d, &(struct tool_result){.output = text, .failed = true});
     }
 }
 
@@ -512,6 +534,7 @@ struct dialog *dialog_start(const struct dialog_options *options) {
     assert(options->max_steps > 0);
     struct dialog *d = xcalloc(1, sizeof(*d));
     d->opt = *options;
+    d->bytes = options->bytes;
     d->calls = json_array();
     d->specs = json_array();
     for (size_t i = 0; i < options->ntools; i++)
@@ -536,7 +559,7 @@ static void dialog_free_tree(void *tree) {
 
 static void dialog_on_closed(uv_handle_t *h) {
     struct dialog *d = h->data;
-    if (d->opt.is_large)
+    if (dialog_is_large(d))
         intake_dispose_on(h->loop, dialog_free_tree, d->opt.messages);
     else
         json_decref(d->opt.messages);

@@ -51,6 +51,8 @@ struct dialog_result {
     const char *id; /* of the tool call */
     const char *name;
     const json_t *output;
+    const char *text; /* the output as JSON */
+    size_t len;
     const json_t *detail; /* as of the tool; or NULL */
     bool failed;          /* then the output is a text that says why */
 };
@@ -83,9 +85,9 @@ struct dialog_view {
     void (*on_tool_start)(void *ctx, const char *id, const char *name);
     /* A piece of the input's JSON text. */
     void (*on_tool_delta)(void *ctx, const char *id, const char *json, size_t len);
-    /* The whole input; NULL with an error if it was no object. */
-    void (*on_tool_input)(void *ctx, const char *id, const char *name, const json_t *input,
-                          const char *error);
+    /* The whole input. */
+    void (*on_tool_input)(void *ctx, const char *id, const char *name,
+                          const struct model_input *input);
     void (*on_answer)(void *ctx, const struct dialog_answer *answer);
     /* A tool was given its call, and is at work. */
     void (*on_tool_begun)(void *ctx);
@@ -104,14 +106,16 @@ struct dialog_budget { /* each 0: no limit */
 struct dialog_options {
     uv_loop_t *loop;
     struct later_queue *later;
+    struct later_queue *next; /* for what follows a large answer; NULL: later */
     struct models *models;
     struct accounts *accounts; /* what it spends is put down there; NULL: nowhere */
     const char *owner;         /* whose it is, with accounts */
+    const char *key;           /* "" for the operator */
     const char *kind;          /* of its job, with accounts */
     const struct model_info *model;
     const char *system;             /* or NULL */
     json_t *messages;               /* taken over: what the model reads, and what is added to */
-    bool is_large;                  /* they are: a thread frees them */
+    size_t bytes;                   /* that they have as JSON: a thread deals with many */
     const struct tool_offer *tools; /* those and no others */
     size_t ntools;
     struct tool_env *tool_env;

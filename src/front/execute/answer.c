@@ -44,25 +44,44 @@ struct ended_answer {
     json_t *rest;
 };
 
-/* The answer is the first member of the detail and the result the first of the answer: neither a
- * prompt nor a result of a megabyte is parsed. False: it goes on behind what was read. */
+/* Where the JSON string ends that begins at text; NULL: it goes on behind what was read. */
+static const char *end_of_string(const char *text) {
+    for (const char *at = text + 1; (at = strchr(at, '"')); at++) {
+        const char *slash = at;
+        while (slash[-1] == '\\')
+            slash--;
+        if ((at - slash) % 2 == 0)
+            return at + 1;
+    }
+    return NULL;
+}
+
+/* The answer is the first member of the detail and the result the first of the answer (sdk.c):
+ * neither a prompt nor a result of a megabyte is parsed, and what is behind the result is short.
+ * False: it goes on behind what was read. */
 static bool find_answer(const char *detail, struct ended_answer *ret) {
+    static const char begin[] = "{\"answer\":{";
+    static const char first[] = "\"result\":";
+    const char *at = detail + strlen(begin);
     size_t len;
     *ret = (struct ended_answer){0};
-    const char *answer = json_find_member(detail, strlen(detail), "\"answer\"", &len);
-    if (!answer)
+    if (strncmp(detail, begin, strlen(begin)) != 0)
         return false;
+    if (strncmp(at, first, strlen(first)) == 0) {
+        ret->result = at + strlen(first);
+        const char *end = *ret->result == '"' ? end_of_string(ret->result) : NULL;
+        if (!end)
+            return false;
+        ret->len = (size_t)(end - ret->result);
+        at = end + (*end == ',');
+    }
     _cleanup_(buf) struct buf rest;
-    buf_init(&rest, len + 1);
-    const char *at = answer + 1; /* behind the brace */
-    ret->result = json_find_member(answer, len, "\"result\"", &ret->len);
-    if (ret->result)
-        at = ret->result + ret->len;
-    at += *at == ',';
-    (void)buf_add_char(&rest, '{');
-    (void)buf_add(&rest, at, (size_t)(answer + len - at));
-    ret->rest = json_read(rest.data, rest.len);
-    return true;
+    buf_init(&rest, sizeof(begin) + ANSWER_LOOK_BYTES);
+    (void)buf_add_str(&rest, begin);
+    (void)buf_add(&rest, at, strnlen(at, ANSWER_LOOK_BYTES));
+    const char *answer = json_find_member(rest.data, rest.len, "\"answer\"", &len);
+    ret->rest = answer ? json_read(answer, len) : NULL;
+    return answer != NULL;
 }
 
 static int read_dialog(const struct job_asked *ask, struct store_run *r, struct ended_answer *ret,

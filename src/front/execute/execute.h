@@ -28,6 +28,7 @@ struct executes_options {
     struct models *models;
     struct accounts *accounts;
     struct runner *runner;
+    struct intake *intake;                   /* where large answers are read; NULL: on the loop */
     struct network *network;                 /* the way to pages */
     const char *model;                       /* the server's default, or NULL */
     const struct execute_settings *settings; /* borrowed */
@@ -47,6 +48,7 @@ int execute_sdk_check(struct executes *all, const json_t *body, struct err *err)
 struct execute_sdk_ask {
     const char *id; /* of the job; NULL: one is made */
     const char *owner;
+    const char *key;    /* "" for the operator */
     const json_t *body; /* of POST /execute/sdk */
 };
 /* Begins a job. No callback: follow it by its id. */

@@ -43,7 +43,8 @@ static const struct sdk_tool {
 struct sdk {
     struct sdk *next;
     struct executes *all;
-    char *owner;
+    char owner[ID_SIZE];
+    char key[ID_SIZE];
     char session[UUID_SIZE];
     struct job *job;
     json_t *body;
@@ -68,6 +69,7 @@ struct sdk {
 struct executes {
     struct executes_options opt;
     struct later_queue later;
+    struct later_queue next; /* in the next turn of the loop */
     struct sdk *list;
     struct shares shares;
     size_t running;
@@ -126,8 +128,6 @@ static int read_tools(struct sdk *x, const json_t *names, struct err *err) {
     int rc = 0;
     for (size_t i = 0; !names && rc == 0 && i < ARRAY_LEN(sdk_tools); i++)
         rc = sdk_tools[i].usual ? execute_sdk_offer(x, &sdk_tools[i], err) : 0;
-    if (names && !json_is_array(names))
-        return err_set(err, ERR_BAD_REQUEST, "\"allowed_tools\" must be a list of names");
     if (rc == 0)
         rc = json_check_no_nul(names, "allowed_tools", err);
     size_t i;
@@ -141,49 +141,49 @@ static int read_tools(struct sdk *x, const json_t *names, struct err *err) {
     return rc;
 }
 
-struct sdk_options {
+/* The body as it comes. */
+struct sdk_wire {
+    const char *prompt, *model, *system, *append;
+    const json_t *options, *tools;
     int64_t max_turns;
-    const char *model, *system, *append;
-    const json_t *tools;
     double budget_usd;
 };
 
-static int execute_sdk_read_options(struct sdk *x, const json_t *o, struct err *err) {
-    static const struct json_field table[] = {
-        JSON_INT("max_turns", struct sdk_options, max_turns, 1, MAX_TURNS_MAX),
-        JSON_TEXT("model", struct sdk_options, model),
-        JSON_TEXT("system_prompt", struct sdk_options, system),
-        JSON_TEXT("append_system_prompt", struct sdk_options, append),
-        JSON_TREE("allowed_tools", struct sdk_options, tools),
-        JSON_READ("max_budget_usd", struct sdk_options, budget_usd, model_ask_read_budget),
+static int execute_sdk_read_wire(const json_t *body, struct sdk_wire *w, struct err *err) {
+    static const struct json_field options[] = {
+        JSON_INT("max_turns", struct sdk_wire, max_turns, 1, MAX_TURNS_MAX),
+        JSON_TEXT("model", struct sdk_wire, model),
+        JSON_TEXT("system_prompt", struct sdk_wire, system),
+        JSON_TEXT("append_system_prompt", struct sdk_wire, append),
+        JSON_LIST("allowed_tools", struct sdk_wire, tools),
+        JSON_READ("max_budget_usd", struct sdk_wire, budget_usd, model_ask_read_budget, "number"),
     };
-    struct sdk_options w = {.max_turns = MAX_TURNS, .system = execute_prompt};
-    int rc = o ? json_table_read(table, ARRAY_LEN(table), o, "\"options\"", &w, err) : 0;
-    if (rc == 0)
-        rc = find_model(x, w.model, err);
-    if (rc == 0)
-        rc = read_tools(x, w.tools, err);
-    if (rc == 0)
-        rc = model_ask_check_budget(&x->model, w.budget_usd, err);
-    x->max_turns = w.max_turns;
-    x->budget_usd = w.budget_usd;
-    x->system = xasprintf("%s%s%s", w.system, w.append ? "\n\n" : "", w.append ? w.append : "");
+    static const struct json_field table[] = {
+        JSON_TEXT_MAX("prompt", struct sdk_wire, prompt, LIMIT_EXECUTE_PROMPT_BYTES),
+        JSON_MAP("options", struct sdk_wire, options),
+        JSON_OBJECT_HERE("options", options),
+    };
+    JSON_SHAPE("ExecuteSdkRequest", table);
+    int rc = json_table_read(table, ARRAY_LEN(table), body, "the request", w, err);
+    if (rc == 0 && (!w->prompt || !w->prompt[strspn(w->prompt, " \t\r\n")]))
+        rc = err_set(err, ERR_BAD_REQUEST, "say in \"prompt\" what is to be done");
     return rc;
 }
 
 static int execute_sdk_read_body(struct sdk *x, struct err *err) {
-    static const struct json_field table[] = {
-        JSON_TEXT("prompt", struct sdk, prompt),
-        JSON_TREE("options", struct sdk, options),
-    };
-    int rc = json_table_read(table, ARRAY_LEN(table), x->body, "the request", x, err);
-    if (rc == 0 && (!x->prompt || !x->prompt[strspn(x->prompt, " \t\r\n")]))
-        rc = err_set(err, ERR_BAD_REQUEST, "say in \"prompt\" what is to be done");
-    if (rc == 0 && strlen(x->prompt) > LIMIT_EXECUTE_PROMPT_BYTES)
-        rc = err_set(err, ERR_TOO_LARGE, "\"prompt\" exceeds %d bytes", LIMIT_EXECUTE_PROMPT_BYTES);
+    struct sdk_wire w = {.max_turns = MAX_TURNS, .system = execute_prompt};
+    int rc = execute_sdk_read_wire(x->body, &w, err);
     if (rc < 0)
         return rc;
-    return execute_sdk_read_options(x, json_is_null(x->options) ? NULL : x->options, err);
+    x->prompt = w.prompt;
+    x->options = w.options;
+    x->max_turns = w.max_turns;
+    x->budget_usd = w.budget_usd;
+    x->system = xasprintf("%s%s%s", w.system, w.append ? "\n\n" : "", w.append ? w.append : "");
+    rc = find_model(x, w.model, err);
+    if (rc == 0)
+        rc = read_tools(x, w.tools, err);
+    return rc == 0 ? model_ask_check_budget(&x->model, w.budget_usd, err) : rc;
 }
 
 /* --- the end --- */
@@ -214,23 +214,35 @@ static json_t *answer_json(const struct sdk *x, const struct transcript_end *end
     const struct model_usage *u = &m->usage;
     json_t *error = end->code ? json_pack("{s:s,s:s}", "code", end->code, "message", end->message)
                               : json_null();
-    return json_pack("{s:{s:s,s:o,s:o,s:i,s:I},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer",
-                     "result", end->result, "metadata", metadata_json(x, end->turns), "error",
-                     error, "status", end->status, "retry_after_s", (json_int_t)end->retry_after_s,
-                     "model", x->model.id, "steps", (json_int_t)dialog_steps(x->dialog), "tokens",
-                     "input", (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
+    return json_pack("{s:{s:o,s:o,s:i,s:I},s:s,s:I,s:{s:I,s:I,s:I,s:I},s:f}", "answer", "metadata",
+                     metadata_json(x, end->turns), "error", error, "status", end->status,
+                     "retry_after_s", (json_int_t)end->retry_after_s, "model", x->model.id, "steps",
+                     (json_int_t)dialog_steps(x->dialog), "tokens", "input",
+                     (json_int_t)u->input_tokens, "output", (json_int_t)u->output_tokens,
                      "cache_read", (json_int_t)u->cache_read_tokens, "cache_write",
                      (json_int_t)u->cache_write_tokens, "cost_usd",
                      (double)m->cost_nusd / NANO_USD_PER_USD);
 }
 
-/* The answer stands first: it is read without the rest (api/execute.c). NULL: it is too long. */
+/* The answer stands first, with its result: it is read without the rest (answer.c). NULL: it is
+ * too long. */
 static const char *end_record(struct sdk *x, const struct transcript_end *end, size_t *ret_len) {
+    static const char head[] = "{\"answer\":{";
     struct buf *r = &x->record;
     _cleanup_(json) json_t *answer = answer_json(x, end);
+    _cleanup_(buf) struct buf short_;
     _cleanup_(buf) struct buf text;
+    buf_init(&short_, DETAIL_MAX_BYTES);
     buf_init(&text, DETAIL_MAX_BYTES);
-    if (r->full || !json_dump(answer, &text))
+    if (r->full || !json_dump(answer, &short_))
+        return NULL;
+    size_t head_len = strlen(head);
+    (void)buf_add_str(&text, head);
+    (void)buf_add_str(&text, "\"result\":");
+    (void)buf_add(&text, end->result, end->result_len);
+    (void)buf_add_char(&text, ',');
+    (void)buf_add(&text, short_.data + head_len, short_.len - head_len);
+    if (text.full)
         return NULL;
     text.data[text.len - 1] = ','; /* its "}" is at the record's end */
     char *at = r->data + ANSWER_ROOM;
@@ -260,7 +272,6 @@ static void free_sdk(struct sdk *x) {
     json_decref(x->body);
     buf_finish(&x->record);
     free(x->system);
-    free(x->owner);
     free(x);
 }
 
@@ -270,7 +281,7 @@ static void unlink_sdk(struct sdk *x) {
         at = &(*at)->next;
     *at = x->next;
     x->all->running--;
-    shares_remove(&x->all->shares, x->owner);
+    shares_remove(&x->all->shares, share_name(x->owner, x->key));
 }
 
 static void execute_sdk_on_end(void *ctx, const struct transcript_end *end) {
@@ -292,13 +303,9 @@ static void execute_sdk_on_end(void *ctx, const struct transcript_end *end) {
     free_sdk(x);
 }
 
-static void execute_sdk_on_message(void *ctx, const char *type, const json_t *message) {
+static void execute_sdk_on_message(void *ctx, const char *type, const char *json, size_t len) {
     struct sdk *x = ctx;
-    size_t len;
-    _cleanup_(free) char *text = json_dump_text(message, DETAIL_MAX_BYTES, &len);
-    if (!text)
-        return;
-    job_event(x->job, type, text, len);
+    job_event(x->job, type, json, len);
     x->told_bytes += len;
     if (x->told_bytes > LIMIT_EXECUTE_TRANSCRIPT_BYTES && x->dialog) {
         transcript_overflow(x->transcript);
@@ -330,9 +337,11 @@ static void execute_sdk_begin(struct sdk *x) {
     x->begun_ms = clock_mono_ms();
     begin_record(x);
     x->env = (struct tool_env){.later = &x->all->later,
+                               .intake = all->opt.intake,
                                .runner = all->opt.runner,
                                .jobs = all->opt.jobs,
                                .owner = x->owner,
+                               .key = x->key,
                                .title = "RunCode",
                                .limits = all->opt.runner->config.limits,
                                .bindings = &x->bindings,
@@ -358,14 +367,17 @@ static void execute_sdk_begin(struct sdk *x) {
     x->dialog = dialog_start(&(struct dialog_options){
         .loop = all->opt.loop,
         .later = &x->all->later,
+        .next = &x->all->next,
         .models = all->opt.models,
         .accounts = all->opt.accounts,
         .owner = x->owner,
+        .key = x->key,
         .kind = "sdk",
         .model = &x->model,
         .system = x->system,
         .messages =
             json_pack("[{s:s,s:O}]", "role", "user", "content", json_object_get(x->body, "prompt")),
+        .bytes = x->record.len - ANSWER_ROOM,
         .tools = x->tools,
         .ntools = x->ntools,
         .tool_env = &x->env,
@@ -389,11 +401,12 @@ static int check_share(const struct executes *all, const char *owner, struct err
     return 0;
 }
 
-static struct sdk *execute_sdk_create(struct executes *all, const char *owner, const json_t *body) {
+static struct sdk *execute_sdk_create(struct executes *all, const struct execute_sdk_ask *ask) {
     struct sdk *x = xcalloc(1, sizeof(*x));
     x->all = all;
-    x->owner = xstrdup(owner);
-    x->body = json_incref((json_t *)(uintptr_t)body);
+    (void)snprintf(x->owner, sizeof(x->owner), "%s", ask->owner);
+    (void)snprintf(x->key, sizeof(x->key), "%s", ask->key);
+    x->body = json_incref((json_t *)(uintptr_t)ask->body);
     return x;
 }
 
@@ -402,7 +415,8 @@ int64_t executes_timeout_ms(const struct executes *all) {
 }
 
 int execute_sdk_check(struct executes *all, const json_t *body, struct err *err) {
-    struct sdk *x = execute_sdk_create(all, "", body);
+    struct sdk *x =
+        execute_sdk_create(all, &(struct execute_sdk_ask){.owner = "", .key = "", .body = body});
     int rc = execute_sdk_read_body(x, err);
     free_sdk(x);
     return rc;
@@ -410,10 +424,10 @@ int execute_sdk_check(struct executes *all, const json_t *body, struct err *err)
 
 int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, char ret_id[ID_SIZE],
                       struct err *err) {
-    struct sdk *x = execute_sdk_create(all, ask->owner, ask->body);
+    struct sdk *x = execute_sdk_create(all, ask);
     int rc = execute_sdk_read_body(x, err);
     if (rc == 0)
-        rc = check_share(all, ask->owner, err);
+        rc = check_share(all, share_name(ask->owner, ask->key), err);
     if (rc == 0) {
         _cleanup_(free) char *title =
             xstrndup(x->prompt, utf8_floor(x->prompt, strcspn(x->prompt, "\r\n"), TITLE_BYTES));
@@ -421,6 +435,7 @@ int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, c
                        &(struct job_spec){.id = ask->id,
                                           .kind = "sdk",
                                           .owner = ask->owner,
+                                          .key = ask->key,
                                           .title = title,
                                           .stores_events = true,
                                           .cancel = execute_sdk_on_cancel,
@@ -436,7 +451,7 @@ int execute_sdk_start(struct executes *all, const struct execute_sdk_ask *ask, c
     x->next = all->list;
     all->list = x;
     all->running++;
-    shares_add(&all->shares, ask->owner);
+    shares_add(&all->shares, share_name(ask->owner, ask->key));
     execute_sdk_begin(x);
     return 0;
 }
@@ -457,14 +472,20 @@ struct executes *executes_create(const struct executes_options *options) {
         log_error("execute.web", "error", err.message);
     all->script = json_read_str(execute_demo_json);
     later_queue_init(&all->later, options->loop);
+    later_queue_init_next(&all->next, options->loop);
     return all;
 }
 
-static void execute_sdk_on_later_closed(uv_handle_t *h) {
+static void execute_sdk_on_next_closed(uv_handle_t *h) {
     struct executes *all = h->data;
     shares_finish(&all->shares);
     json_decref(all->script);
     free(all);
+}
+
+static void execute_sdk_on_later_closed(uv_handle_t *h) {
+    struct executes *all = h->data;
+    later_queue_close(&all->next, execute_sdk_on_next_closed, all);
 }
 
 void executes_close(struct executes *all) {

@@ -14,7 +14,8 @@ struct transcript;
 
 /* What became of it. */
 struct transcript_end {
-    const char *result; /* what was said last; "" if nothing was */
+    const char *result; /* what was said last, as a JSON string; empty if nothing was */
+    size_t result_len;
     int64_t turns;
     const char *code; /* NULL: it went well */
     int status;       /* of an HTTP answer that tells it */
@@ -32,7 +33,7 @@ struct transcript_options {
     int64_t max_turns;
     double max_budget_usd;
     int64_t timeout_ms;
-    void (*on_message)(void *ctx, const char *type, const json_t *message);
+    void (*on_message)(void *ctx, const char *type, const char *json, size_t len);
     /* The last call; the transcript may be destroyed in it. */
     void (*on_end)(void *ctx, const struct transcript_end *end);
     void *ctx;

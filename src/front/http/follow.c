@@ -17,7 +17,7 @@ static void follow_recheck(void *ctx) {
     struct http_conn *next;
     for (struct http_conn *c = s->conns; c; c = next) {
         next = c->next;
-        if (!http_follow_is_open(c) || !*c->owner || s->opt.is_valid(c->owner, s->opt.ctx))
+        if (!http_follow_is_open(c) || !*c->key || s->opt.is_valid(c->key, s->opt.ctx))
             continue;
         if (c->ws)
             http_ws_close(c->ws, 1008, "the key is not valid any more");

@@ -110,7 +110,8 @@ struct http_conn {
     struct later release;
     bool waking;         /* a write waits for the socket */
     bool drain_wanted;   /* somebody is told when the queue is short */
-    char owner[ID_SIZE]; /* the key that it is for, and that pays for the queue; "": none */
+    char owner[ID_SIZE]; /* whose share the queue takes; "": nobody's */
+    char key[ID_SIZE];   /* that it came with; "": none */
     bool local;
     bool reading;
     bool eof;        /* the client will send no more */

@@ -88,11 +88,13 @@ static bool router_refuse(struct http_req *req, enum err_code code, const char *
 static bool ask_guard(struct http_server *s, struct http_req *req) {
     struct http_conn *c = req->conn; /* none in unit tests */
     if (c)
-        c->owner[0] = 0;
+        c->owner[0] = c->key[0] = 0;
     if (s->opt.guard && !s->opt.guard(req, req->route->flags, s->opt.ctx))
         return false;
     if (c && s->opt.owner)
         (void)snprintf(c->owner, sizeof(c->owner), "%s", s->opt.owner(req));
+    if (c && s->opt.key)
+        (void)snprintf(c->key, sizeof(c->key), "%s", s->opt.key(req));
     return true;
 }
 

@@ -87,9 +87,10 @@ struct http_server_options {
     http_handler guest_handler; /* always streaming */
     http_handler fallback;      /* for GET paths that no route has; may be NULL */
     struct intake *intake;      /* where large bodies are read; NULL: on the loop */
-    const char *(*owner)(const struct http_req *req); /* whose they are; "" for nobody's */
-    /* Whether an owner may still have open streams; see http_server_recheck(). NULL: always. */
-    bool (*is_valid)(const char *owner, void *ctx);
+    const char *(*owner)(const struct http_req *req); /* whose share they take; "" for nobody's */
+    const char *(*key)(const struct http_req *req);   /* that they came with; "": none. Or NULL */
+    /* Whether a key may still have open streams; see http_server_recheck(). NULL: always. */
+    bool (*is_valid)(const char *key, void *ctx);
     struct http_commits commits;
     void *ctx;
 };

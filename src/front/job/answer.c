@@ -36,7 +36,8 @@ void job_answer_run(struct json_writer *w, const struct store_run *r) {
     json_put_str(w, "kind", r->kind);
     json_put_str(w, "status", job_status_name(r->status));
     json_put_str(w, "title", r->title);
-    json_put_str(w, "key", r->owner);
+    json_put_str(w, "key", r->key);
+    json_put_str(w, "project", *r->owner ? r->owner : "default");
     json_put_time(w, "created_at", r->created_ms);
     json_put_time(w, "finished_at", r->finished_ms);
     if (r->finished_ms)

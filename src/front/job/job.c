@@ -41,6 +41,7 @@ struct job {
     struct jobs *jobs;
     char id[ID_SIZE];
     char owner[ID_SIZE];
+    char key[ID_SIZE];
     char kind[KIND_SIZE];
     bool inner;
     int64_t begun_ms; /* monotonic */
@@ -97,10 +98,11 @@ struct jobs {
     struct job *list;
     struct job_follow *follows;
     struct later_queue later;
-    struct shares shares; /* jobs of each key */
-    void (*on_end)(void *ctx, const char *owner, const char *kind, bool done, int64_t wall_ms);
+    struct shares of_keys; /* jobs of each key, and of each project */
+    struct shares of_projects;
+    void (*on_end)(void *ctx, const struct job_ended *ended);
     void *end_ctx;
-    int64_t (*max_jobs)(void *ctx, const char *owner);
+    struct jobs_max (*max_jobs)(void *ctx, const char *key);
     void *max_ctx;
 };
 
@@ -111,15 +113,13 @@ struct jobs *jobs_create(uv_loop_t *loop, struct store *store) {
     return all;
 }
 
-void jobs_on_end(struct jobs *all,
-                 void (*on_end)(void *ctx, const char *owner, const char *kind, bool done,
-                                int64_t wall_ms),
+void jobs_on_end(struct jobs *all, void (*on_end)(void *ctx, const struct job_ended *ended),
                  void *ctx) {
     all->on_end = on_end;
     all->end_ctx = ctx;
 }
 
-void jobs_set_limit(struct jobs *all, int64_t (*max_jobs)(void *ctx, const char *owner),
+void jobs_set_limit(struct jobs *all, struct jobs_max (*max_jobs)(void *ctx, const char *key),
                     void *ctx) {
     all->max_jobs = max_jobs;
     all->max_ctx = ctx;
@@ -127,7 +127,8 @@ void jobs_set_limit(struct jobs *all, int64_t (*max_jobs)(void *ctx, const char 
 
 static void job_on_later_closed(uv_handle_t *h) {
     struct jobs *all = h->data;
-    shares_finish(&all->shares);
+    shares_finish(&all->of_keys);
+    shares_finish(&all->of_projects);
     free(all);
 }
 
@@ -158,22 +159,35 @@ static void keeping_unref(struct keeping *k) {
 /* --- the one who does the work --- */
 
 static int check_limit(const struct jobs *all, const struct job_spec *spec, struct err *err) {
-    if (spec->inner || !*spec->owner || !all->max_jobs)
+    if (spec->inner || !spec->key || !*spec->key || !all->max_jobs)
         return 0;
-    int64_t max = all->max_jobs(all->max_ctx, spec->owner);
-    if (max == 0 || (int64_t)shares_held(&all->shares, spec->owner) < max)
+    struct jobs_max max = all->max_jobs(all->max_ctx, spec->key);
+    bool key = max.key > 0 && (int64_t)shares_held(&all->of_keys, spec->key) >= max.key;
+    bool project =
+        max.project > 0 && (int64_t)shares_held(&all->of_projects, spec->owner) >= max.project;
+    if (!key && !project)
         return 0;
-    return err_set(err, ERR_RATE, "this key may have %lld jobs at a time: wait for one to end",
-                   (long long)max);
+    return err_set(err, ERR_RATE, "this %s may have %lld jobs at a time: wait for one to end",
+                   key ? "key" : "project", (long long)(key ? max.key : max.project));
+}
+
+static void job_count(struct job *j) {
+    shares_add(&j->jobs->of_keys, j->key);
+    shares_add(&j->jobs->of_projects, j->owner);
 }
 
 static void end_count(struct job *j, const struct store_run_end *end) {
     struct jobs *all = j->jobs;
-    if (!j->inner)
-        shares_remove(&all->shares, j->owner);
+    if (!j->inner) {
+        shares_remove(&all->of_keys, j->key);
+        shares_remove(&all->of_projects, j->owner);
+    }
     if (all->on_end)
-        all->on_end(all->end_ctx, j->owner, j->kind, end->status == JOB_DONE,
-                    clock_mono_ms() - j->begun_ms);
+        all->on_end(all->end_ctx, &(struct job_ended){.owner = j->owner,
+                                                      .key = j->key,
+                                                      .kind = j->kind,
+                                                      .done = end->status == JOB_DONE,
+                                                      .wall_ms = clock_mono_ms() - j->begun_ms});
 }
 
 int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_job,
@@ -192,6 +206,7 @@ int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_jo
                                .created_ms = clock_wall_ms()};
     memcpy(record.id, j->id, sizeof(record.id));
     (void)snprintf(record.owner, sizeof(record.owner), "%s", spec->owner);
+    (void)snprintf(record.key, sizeof(record.key), "%s", spec->key ? spec->key : "");
     int rc = store_run_begin(all->store, &record, err);
     if (rc < 0) {
         free(j);
@@ -201,9 +216,10 @@ int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_jo
     j->inner = spec->inner;
     j->begun_ms = clock_mono_ms();
     (void)snprintf(j->owner, sizeof(j->owner), "%s", spec->owner);
+    (void)snprintf(j->key, sizeof(j->key), "%s", spec->key ? spec->key : "");
     (void)snprintf(j->kind, sizeof(j->kind), "%s", spec->kind);
     if (!j->inner)
-        shares_add(&all->shares, j->owner);
+        job_count(j);
     j->keeping = spec->stores_events ? NULL : keeping_create();
     j->cancel = spec->cancel;
     j->ctx = spec->ctx;

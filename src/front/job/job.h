@@ -29,7 +29,8 @@ void jobs_destroy(struct jobs *all);
 struct job_spec {
     const char *id; /* NULL: one is made */
     const char *kind;
-    const char *owner; /* the key's id, "" for the operator */
+    const char *owner; /* the project */
+    const char *key;   /* NULL or "": the operator */
     const char *title;
     const char *detail;        /* JSON, or NULL */
     bool inner;                /* part of another job, which counts for both */
@@ -37,7 +38,7 @@ struct job_spec {
     void (*cancel)(void *ctx); /* asks whoever does the work to end it soon; NULL: it cannot be */
     void *ctx;
 };
-/* ERR_RATE if the key has as many as it may. */
+/* ERR_RATE if the key, or its project, has as many as it may. */
 int job_begin(struct jobs *all, const struct job_spec *spec, struct job **ret_job, struct err *err);
 const char *job_id(const struct job *j);
 /* json: a value. What cannot be kept any more (a full disk, too many) is dropped; the end says how
@@ -85,10 +86,17 @@ int job_watch(struct jobs *all, const char *id,
               struct job_watch **ret_watch, struct err *err);
 void job_unwatch(struct job_watch *w);
 /* Told of each end, before it is told to others; it may not call back. */
-void jobs_on_end(struct jobs *all,
-                 void (*on_end)(void *ctx, const char *owner, const char *kind, bool done,
-                                int64_t wall_ms),
+struct job_ended {
+    const char *owner, *key, *kind;
+    bool done;
+    int64_t wall_ms;
+};
+void jobs_on_end(struct jobs *all, void (*on_end)(void *ctx, const struct job_ended *ended),
                  void *ctx);
-/* How many jobs a key may have at a time; 0: any number. What a job begins itself is not counted.
- */
-void jobs_set_limit(struct jobs *all, int64_t (*max_jobs)(void *ctx, const char *owner), void *ctx);
+/* How many jobs a key, and its project, may have at a time; 0: any number. What a job begins itself
+ * is not counted. */
+struct jobs_max {
+    int64_t key, project;
+};
+void jobs_set_limit(struct jobs *all, struct jobs_max (*max_jobs)(void *ctx, const char *key),
+                    void *ctx);

@@ -70,12 +70,40 @@ static void copy_settle(struct copier *c, struct ledger_ask *a) {
     s->used = used;
 }
 
-static void copy_key_add(struct copier *c, struct ledger_ask *a) {
-    struct ledger_key k = *a->key_add.key;
+static const struct ledger_key *copier_key(struct copier *c, const struct ledger_key *from) {
+    struct ledger_key k = *from;
     k.name = copier_text(c, k.name);
     k.scope = copier_text(c, k.scope);
     k.grants = copier_text(c, k.grants);
-    a->key_add.key = copier_bytes(c, &k, sizeof(k));
+    return copier_bytes(c, &k, sizeof(k));
+}
+
+static void copy_key_add(struct copier *c, struct ledger_ask *a) {
+    a->key_add.key = copier_key(c, a->key_add.key);
+}
+
+static void copy_key_edit(struct copier *c, struct ledger_ask *a) {
+    a->key_edit.key = copier_key(c, a->key_edit.key);
+}
+
+static void copy_key_used(struct copier *c, struct ledger_ask *a) {
+    struct ledger_key_used *u = &a->key_used;
+    u->uses = copier_bytes(c, u->uses, u->n * sizeof(*u->uses));
+}
+
+static const struct ledger_project *copier_project(struct copier *c,
+                                                   const struct ledger_project *from) {
+    struct ledger_project p = *from;
+    p.name = copier_text(c, p.name);
+    return copier_bytes(c, &p, sizeof(p));
+}
+
+static void copy_project_add(struct copier *c, struct ledger_ask *a) {
+    a->project_add.project = copier_project(c, a->project_add.project);
+}
+
+static void copy_project_edit(struct copier *c, struct ledger_ask *a) {
+    a->project_edit.project = copier_project(c, a->project_edit.project);
 }
 
 static void copy_worker_put(struct copier *c, struct ledger_ask *a) {
@@ -129,6 +157,18 @@ static void finish_key_listed(struct ledger_answer *a) {
     ledger_keys_free(a->key_listed.keys, a->key_listed.n);
 }
 
+static void finish_key_edited(struct ledger_answer *a) {
+    ledger_key_finish(&a->key_edited.key);
+}
+
+static void finish_project_got(struct ledger_answer *a) {
+    ledger_project_finish(&a->project_got.project);
+}
+
+static void finish_project_listed(struct ledger_answer *a) {
+    ledger_projects_free(a->project_listed.projects, a->project_listed.n);
+}
+
 static void finish_worker_got(struct ledger_answer *a) {
     if (a->worker_got.worker)
         ledger_worker_finish(a->worker_got.worker);
@@ -143,15 +183,15 @@ static void finish_worker_got(struct ledger_answer *a) {
      0 * _Generic(((struct ledger_ask *)0)->field, const char * : 1))
 
 static const struct {
-    size_t texts[8]; /* up to the first 0, where the operation itself is */
+    size_t texts[9]; /* up to the first 0, where the operation itself is */
     void (*copy)(struct copier *c, struct ledger_ask *a); /* of the rest; NULL: there is none */
     void (*finish)(struct ledger_answer *a);              /* NULL: it owns nothing */
 } operations[LEDGER_OPS] = {
     [LEDGER_NODE_BEGIN] = {{TEXT(node_begin.node)}, NULL, NULL},
-    [LEDGER_TASK_SUBMIT] = {{TEXT(task_submit.id), TEXT(task_submit.owner), TEXT(task_submit.type),
-                             TEXT(task_submit.title), TEXT(task_submit.idem),
-                             TEXT(task_submit.idem_hash), TEXT(task_submit.webhook),
-                             TEXT(task_submit.secret)},
+    [LEDGER_TASK_SUBMIT] = {{TEXT(task_submit.id), TEXT(task_submit.owner), TEXT(task_submit.key),
+                             TEXT(task_submit.type), TEXT(task_submit.title),
+                             TEXT(task_submit.idem), TEXT(task_submit.idem_hash),
+                             TEXT(task_submit.webhook), TEXT(task_submit.secret)},
                             copy_task_submit,
                             finish_task_submitted},
     [LEDGER_TASK_GET] = {{TEXT(task_get.id), TEXT(task_get.owner)}, NULL, finish_task_got},
@@ -170,12 +210,23 @@ static const struct {
     [LEDGER_HOOK_CLAIM] = {{0}, NULL, finish_hook_claimed},
     [LEDGER_HOOK_END] = {{TEXT(hook_end.error)}, NULL, NULL},
     [LEDGER_USAGE] = {{TEXT(usage.owner), TEXT(usage.since)}, NULL, finish_usage_report},
-    [LEDGER_RESERVE] = {{TEXT(reserve.id), TEXT(reserve.owner), TEXT(reserve.node)}, NULL, NULL},
+    [LEDGER_RESERVE] = {{TEXT(reserve.id), TEXT(reserve.owner), TEXT(reserve.key),
+                         TEXT(reserve.node)},
+                        NULL,
+                        NULL},
     [LEDGER_RESERVE_RENEW] = {{0}, copy_reserve_renew, NULL},
     [LEDGER_SETTLE] = {{TEXT(settle.node)}, copy_settle, NULL},
-    [LEDGER_KEY_ADD] = {{0}, copy_key_add, finish_key_added},
-    [LEDGER_KEY_REVOKE] = {{TEXT(key_revoke.id)}, NULL, NULL},
-    [LEDGER_KEY_LIST] = {{TEXT(key_list.before)}, NULL, finish_key_listed},
+    [LEDGER_KEY_ADD] = {{TEXT(key_add.project)}, copy_key_add, finish_key_added},
+    [LEDGER_KEY_REVOKE] = {{TEXT(key_revoke.id), TEXT(key_revoke.project)}, NULL, NULL},
+    [LEDGER_KEY_LIST] = {{TEXT(key_list.before), TEXT(key_list.project), TEXT(key_list.named)},
+                         NULL,
+                         finish_key_listed},
+    [LEDGER_KEY_EDIT] = {{TEXT(key_edit.project)}, copy_key_edit, finish_key_edited},
+    [LEDGER_KEY_USED] = {{0}, copy_key_used, NULL},
+    [LEDGER_PROJECT_ADD] = {{0}, copy_project_add, finish_project_got},
+    [LEDGER_PROJECT_EDIT] = {{TEXT(project_edit.id)}, copy_project_edit, finish_project_got},
+    [LEDGER_PROJECT_GET] = {{TEXT(project_get.id)}, NULL, finish_project_got},
+    [LEDGER_PROJECT_LIST] = {{TEXT(project_list.after)}, NULL, finish_project_listed},
     [LEDGER_WORKER_PUT] = {{0}, copy_worker_put, NULL},
     [LEDGER_WORKER_GET] = {{TEXT(worker_get.owner), TEXT(worker_get.id)}, NULL, finish_worker_got},
     [LEDGER_WORKER_DELETE] = {{TEXT(worker_delete.owner), TEXT(worker_delete.id)}, NULL, NULL},

@@ -26,6 +26,7 @@ static const struct ledger_statements own_statements = {own_sql, ARRAY_LEN(own_s
 static const struct ledger_statements *const all_statements[LEDGER_SUBJECTS] = {
     [LEDGER_OWN] = &own_statements,
     [LEDGER_KEYS] = &ledger_key_statements,
+    [LEDGER_PROJECTS] = &ledger_project_statements,
     [LEDGER_TASKS] = &ledger_task_statements,
     [LEDGER_QUEUE] = &ledger_queue_statements,
     [LEDGER_HOOKS] = &ledger_hook_statements,
@@ -37,6 +38,14 @@ static const struct ledger_statements *const all_statements[LEDGER_SUBJECTS] = {
     "(SELECT coalesce(group_concat(CAST(piece AS TEXT), ''), '') FROM (SELECT piece FROM"          \
     " text_pieces WHERE id >= 1024 * " table ".text AND id < 1024 * (" table ".text + 1)"          \
     " ORDER BY id))"
+
+/* A key's name is its project's too, where no other has it. */
+#define KEYS_BECOME_PROJECTS                                                                       \
+    "INSERT INTO projects (id, name, created_ms) SELECT id, id, created_ms FROM keys;"             \
+    "UPDATE projects SET name = (SELECT k.name FROM keys k WHERE k.id = projects.id)"              \
+    " WHERE id IN (SELECT min(id) FROM keys WHERE name <> 'default' GROUP BY name"                 \
+    " HAVING count(*) = 1);"                                                                       \
+    "UPDATE keys SET project = id, server = (scope = 'admin');"
 
 /* Never edit one that has been released: add the next. */
 static const char *const migrations[] = {
@@ -199,6 +208,56 @@ static const char *const migrations[] = {
     "substr(url, instr(url, '://') + 3), '?', '/'), '#', '/') || '/', '/'));"
     "CREATE INDEX outbox_receiver ON outbox (owner, receiver, next_ms);"
     "CREATE INDEX outbox_failing ON outbox (owner, receiver) WHERE tries > taken;",
+    /* 11: projects own data, and keys open the door to it. Each key of before becomes a project of
+       its own, under its id: so every owner of before is a project, and nothing moves. What keys
+       and projects spend is counted apart. */
+    "CREATE TABLE projects (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE,"
+    " rate_per_minute INTEGER NOT NULL DEFAULT 0, max_jobs INTEGER NOT NULL DEFAULT 0,"
+    " tokens_per_day INTEGER NOT NULL DEFAULT 0, nusd_per_day INTEGER NOT NULL DEFAULT 0,"
+    " created_ms INTEGER NOT NULL) WITHOUT ROWID;"
+    "INSERT INTO projects (id, name, created_ms) VALUES ('', 'default', 0);"
+    "ALTER TABLE keys ADD COLUMN project TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE keys ADD COLUMN server INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN old_hash BLOB;"
+    "ALTER TABLE keys ADD COLUMN old_until_ms INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN expires_ms INTEGER NOT NULL DEFAULT 0;" KEYS_BECOME_PROJECTS
+    "CREATE INDEX keys_project ON keys (project, id);"
+    "CREATE TABLE key_uses (key TEXT PRIMARY KEY, used_ms INTEGER NOT NULL) WITHOUT ROWID;"
+    "CREATE TRIGGER key_use_out AFTER DELETE ON keys BEGIN"
+    " DELETE FROM key_uses WHERE key = old.id; END;"
+    "CREATE TRIGGER project_changed AFTER UPDATE ON projects BEGIN"
+    " UPDATE key_version SET n = n + 1; END;"
+    "ALTER TABLE tasks ADD COLUMN key TEXT NOT NULL DEFAULT '';"
+    "UPDATE tasks SET key = owner;"
+    "ALTER TABLE workers ADD COLUMN key TEXT NOT NULL DEFAULT '';"
+    "UPDATE workers SET key = owner;"
+    "ALTER TABLE reserves ADD COLUMN key TEXT NOT NULL DEFAULT '';"
+    "UPDATE reserves SET key = owner;"
+    "CREATE TABLE key_days (owner TEXT NOT NULL, day TEXT NOT NULL,"
+    " tokens INTEGER NOT NULL DEFAULT 0, nusd INTEGER NOT NULL DEFAULT 0,"
+    " held_tokens INTEGER NOT NULL DEFAULT 0, held_nusd INTEGER NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (owner, day)) WITHOUT ROWID;"
+    "CREATE INDEX key_days_day ON key_days (day);"
+    "INSERT INTO key_days SELECT owner, day, tokens, nusd, held_tokens, held_nusd FROM spend_days;"
+    "ALTER TABLE job_usage RENAME TO job_usage_old;"
+    "CREATE TABLE job_usage (day TEXT NOT NULL, owner TEXT NOT NULL, key TEXT NOT NULL,"
+    " kind TEXT NOT NULL, jobs INTEGER NOT NULL, done INTEGER NOT NULL, wall_ms INTEGER NOT NULL,"
+    " input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,"
+    " cache_read_tokens INTEGER NOT NULL, cache_write_tokens INTEGER NOT NULL,"
+    " cost_nusd INTEGER NOT NULL, charged_nusd INTEGER NOT NULL,"
+    " PRIMARY KEY (day, owner, key, kind)) WITHOUT ROWID;"
+    "INSERT INTO job_usage SELECT day, owner, owner, kind, jobs, done, wall_ms, input_tokens,"
+    " output_tokens, cache_read_tokens, cache_write_tokens, cost_nusd, charged_nusd"
+    " FROM job_usage_old;"
+    "DROP TABLE job_usage_old;"
+    "ALTER TABLE usage RENAME TO usage_old;"
+    "CREATE TABLE usage (owner TEXT NOT NULL, key TEXT NOT NULL, day TEXT NOT NULL,"
+    " type TEXT NOT NULL, state INTEGER NOT NULL, tasks INTEGER NOT NULL,"
+    " attempts INTEGER NOT NULL, wall_ms INTEGER NOT NULL,"
+    " PRIMARY KEY (owner, key, day, type, state)) WITHOUT ROWID;"
+    "INSERT INTO usage SELECT owner, owner, day, type, state, tasks, attempts, wall_ms"
+    " FROM usage_old;"
+    "DROP TABLE usage_old;",
 };
 
 #define KEY_COLUMNS "id, name, scope, hash, rate_per_minute, grants, created_ms, revoked_ms"
@@ -215,7 +274,7 @@ static int ledger_db_take_over(void *ctx, int from, struct err *err) {
     (void)sqlite3_finalize(st);
     return there ? store_exec(db->db,
                               "INSERT INTO main.keys (" KEY_COLUMNS ") SELECT " KEY_COLUMNS
-                              " FROM old.keys",
+                              " FROM old.keys;" KEYS_BECOME_PROJECTS,
                               err, "take over the keys")
                  : 0;
 }
@@ -360,7 +419,7 @@ const char *ledger_db_path(const struct ledger_db *db) {
     return db->path;
 }
 
-void ledger_touch(const struct ledger_db *db) {
+void ledger_db_touch(const struct ledger_db *db) {
     if (utimensat(AT_FDCWD, db->path, NULL, 0) < 0)
         log_warn("ledger.touch", "errno", errno);
 }

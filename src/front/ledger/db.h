@@ -32,9 +32,9 @@ int64_t ledger_db_version(struct ledger_db *db);
  * changes before a commit can be seen. */
 const char *ledger_db_path(const struct ledger_db *db);
 
-int ledger_db_key_add(struct ledger_db *db, const struct ledger_key *key, struct err *err);
-int ledger_db_key_revoke(struct ledger_db *db, const char *id, struct err *err);
-/* All of them, or the valid ones; oldest first. */
+/* Tells a server that runs on the file that something was changed: for another process. */
+void ledger_db_touch(const struct ledger_db *db);
+/* All keys, or the valid ones; oldest first. */
 int ledger_db_key_list(struct ledger_db *db, bool valid,
                        void (*on_key)(void *ctx, const struct ledger_key *key), void *ctx,
                        struct err *err);

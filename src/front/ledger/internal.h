@@ -8,6 +8,7 @@
 enum ledger_subject {
     LEDGER_OWN,
     LEDGER_KEYS,
+    LEDGER_PROJECTS,
     LEDGER_TASKS,
     LEDGER_QUEUE,
     LEDGER_HOOKS,
@@ -22,6 +23,7 @@ struct ledger_statements {
     size_t n;
 };
 extern const struct ledger_statements ledger_key_statements;
+extern const struct ledger_statements ledger_project_statements;
 extern const struct ledger_statements ledger_task_statements;
 extern const struct ledger_statements ledger_queue_statements;
 extern const struct ledger_statements ledger_hook_statements;
@@ -62,6 +64,11 @@ struct ledger_db {
     X(LEDGER_KEY_ADD, key_add, key_added)                                                          \
     X(LEDGER_KEY_REVOKE, key_revoke, key_revoked)                                                  \
     X(LEDGER_KEY_LIST, key_list, key_listed)                                                       \
+    X(LEDGER_KEY_EDIT, key_edit, key_edited)                                                       \
+    X(LEDGER_PROJECT_ADD, project_add, project_got)                                                \
+    X(LEDGER_PROJECT_EDIT, project_edit, project_got)                                              \
+    X(LEDGER_PROJECT_GET, project_get, project_got)                                                \
+    X(LEDGER_PROJECT_LIST, project_list, project_listed)                                           \
     X(LEDGER_WORKER_PUT, worker_put, worker_stored)                                                \
     X(LEDGER_WORKER_GET, worker_get, worker_got)                                                   \
     X(LEDGER_WORKER_DELETE, worker_delete, worker_deleted)
@@ -69,7 +76,8 @@ struct ledger_db {
     X(LEDGER_TASK_END, task_end, )                                                                 \
     X(LEDGER_HOOK_END, hook_end, )                                                                 \
     X(LEDGER_RESERVE_RENEW, reserve_renew, )                                                       \
-    X(LEDGER_SETTLE, settle, )
+    X(LEDGER_SETTLE, settle, )                                                                     \
+    X(LEDGER_KEY_USED, key_used, )
 
 /* Each has a function in the file of its subject, which writes its answer only on success. */
 #define LEDGER_DECLARE(op, ask_, answer_)                                                          \
@@ -105,9 +113,13 @@ int ledger_clock_begin(struct ledger_db *db, struct err *err);
 int ledger_clock_follow(struct ledger_db *db, struct err *err);
 /* That was committed. */
 void ledger_clock_followed(struct ledger_db *db);
+/* Binds limits from a parameter on, and reads them from a column on. */
+void ledger_limits_bind(struct sqlite3_stmt *st, int first, const struct ledger_limits *limits);
+struct ledger_limits ledger_limits_column(struct sqlite3_stmt *st, int first);
+/* The id of a project, by its id or its name. ERR_NOT_FOUND: there is none. */
+int ledger_project_find(struct ledger_db *db, const char *id, char ret_id[ID_SIZE],
+                        struct err *err);
 void *ledger_grow(void *items, size_t n, size_t size);
 
 /* The statement, fresh. */
 struct sqlite3_stmt *ledger_ready(struct ledger_db *db, enum ledger_subject subject, int which);
-/* Tells who watches the file that something was committed. */
-void ledger_touch(const struct ledger_db *db);

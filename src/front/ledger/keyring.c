@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "base/utf8.h"
 #include "front/common/digest.h"
-#include "front/ledger/db.h"
 
 #include <math.h>
 #include <openssl/crypto.h>
@@ -49,68 +48,83 @@ static bool has_hidden(const char *name) {
     return false;
 }
 
-static int keyring_check_request(const struct key_request *r, struct err *err) {
-    enum key_scope scope;
-    size_t n = strlen(r->name);
+int key_check_name(const char *what, const char *name, struct err *err) {
+    size_t n = strlen(name);
     if (n == 0 || n > NAME_MAX_BYTES)
-        return err_set(err, ERR_BAD_REQUEST, "a key's name has 1 to %d bytes", NAME_MAX_BYTES);
+        return err_set(err, ERR_BAD_REQUEST, "a %s's name has 1 to %d bytes", what, NAME_MAX_BYTES);
     for (size_t i = 0; i < n; i++)
-        if ((unsigned char)r->name[i] < ' ' || r->name[i] == 127)
-            return err_set(err, ERR_BAD_REQUEST, "a key's name has no control characters");
-    if (!utf8_is_valid(r->name, n))
-        return err_set(err, ERR_BAD_REQUEST, "a key's name is UTF-8");
-    if (has_hidden(r->name))
+        if ((unsigned char)name[i] < ' ' || name[i] == 127)
+            return err_set(err, ERR_BAD_REQUEST, "a %s's name has no control characters", what);
+    if (!utf8_is_valid(name, n))
+        return err_set(err, ERR_BAD_REQUEST, "a %s's name is UTF-8", what);
+    if (has_hidden(name))
         return err_set(err, ERR_BAD_REQUEST,
-                       "a key's name has no control characters, and none that hide or reorder "
-                       "others");
-    if (!key_scope_parse(r->scope, &scope))
-        return err_set(err, ERR_BAD_REQUEST, "a key's scope is read, run or admin");
+                       "a %s's name has no control characters, and none that hide or reorder "
+                       "others",
+                       what);
+    return 0;
+}
+
+int project_check_name(const char *name, struct err *err) {
+    int rc = key_check_name("project", name, err);
+    if (rc == 0 && (strncmp(name, "prj_", 4) == 0 || strncmp(name, "key_", 4) == 0))
+        rc = err_set(err, ERR_BAD_REQUEST,
+                     "a project's name does not begin with \"%.4s\", as an id does", name);
+    return rc;
+}
+
+int limits_read(const struct limits_request *r, struct ledger_limits *ret, struct err *err) {
     if (r->rate_per_minute < 0 || r->max_jobs < 0 || r->tokens_per_day < 0)
         return err_set(err, ERR_BAD_REQUEST, "a limit is not negative");
     if (!(r->usd_per_day >= 0 && r->usd_per_day <= USD_PER_DAY_MAX))
         return err_set(err, ERR_BAD_REQUEST, "dollars a day are from 0 to %d", USD_PER_DAY_MAX);
+    *ret = (struct ledger_limits){.rate_per_minute = r->rate_per_minute,
+                                  .max_jobs = r->max_jobs,
+                                  .tokens_per_day = r->tokens_per_day,
+                                  .nusd_per_day = llround(r->usd_per_day * 1e9)};
+    return 0;
+}
+
+static int keyring_check_request(const struct key_request *r, struct err *err) {
+    enum key_scope scope;
+    int rc = key_check_name("key", r->name, err);
+    if (rc < 0)
+        return rc;
+    if (!key_scope_parse(r->scope, &scope))
+        return err_set(err, ERR_BAD_REQUEST, "a key's scope is read, run or admin");
     if (r->grants && strlen(r->grants) >= KEY_GRANTS_SIZE)
         return err_set(err, ERR_TOO_LARGE, "a key's grants have at most %d bytes",
                        KEY_GRANTS_SIZE - 1);
     return 0;
 }
 
+void key_new_secret(const char *id, char ret_text[KEY_TEXT_SIZE],
+                    unsigned char ret_hash[LEDGER_HASH_SIZE]) {
+    unsigned char secret[SECRET_BYTES];
+    rand_bytes(secret, sizeof(secret));
+    int n = snprintf(ret_text, KEY_TEXT_SIZE, "cay_%s_", id + 4);
+    for (size_t i = 0; i < sizeof(secret); i++)
+        n += snprintf(ret_text + n, KEY_TEXT_SIZE - (size_t)n, "%02x", secret[i]);
+    (void)SHA256((const unsigned char *)ret_text, (size_t)n, ret_hash);
+    mem_wipe(secret, sizeof(secret));
+}
+
 int key_make(const struct key_request *request, char ret_text[KEY_TEXT_SIZE],
              struct ledger_key *ret_key, struct err *err) {
+    struct ledger_limits limits = {0};
     int rc = keyring_check_request(request, err);
+    if (rc == 0)
+        rc = limits_read(&request->limits, &limits, err);
     if (rc < 0)
         return rc;
     struct ledger_key k = {.name = xstrdup(request->name),
                            .scope = xstrdup(request->scope),
-                           .rate_per_minute = request->rate_per_minute,
-                           .max_jobs = request->max_jobs,
-                           .tokens_per_day = request->tokens_per_day,
-                           .nusd_per_day = llround(request->usd_per_day * 1e9),
+                           .limits = limits,
                            .grants = request->grants ? xstrdup(request->grants) : NULL,
+                           .expires_ms = request->expires_ms,
                            .created_ms = clock_wall_ms()};
     id_new("key", k.id);
-    unsigned char secret[SECRET_BYTES];
-    rand_bytes(secret, sizeof(secret));
-    int n = snprintf(ret_text, KEY_TEXT_SIZE, "cay_%s_", k.id + 4);
-    for (size_t i = 0; i < sizeof(secret); i++)
-        n += snprintf(ret_text + n, KEY_TEXT_SIZE - (size_t)n, "%02x", secret[i]);
-    (void)SHA256((const unsigned char *)ret_text, (size_t)n, k.hash);
-    mem_wipe(secret, sizeof(secret));
-    *ret_key = k;
-    return 0;
-}
-
-int key_create(struct ledger_db *db, const struct key_request *request,
-               char ret_text[KEY_TEXT_SIZE], struct ledger_key *ret_key, struct err *err) {
-    struct ledger_key k;
-    int rc = key_make(request, ret_text, &k, err);
-    if (rc < 0)
-        return rc;
-    rc = ledger_db_key_add(db, &k, err);
-    if (rc < 0) {
-        ledger_key_finish(&k);
-        return rc;
-    }
+    key_new_secret(k.id, ret_text, k.hash);
     *ret_key = k;
     return 0;
 }
@@ -121,23 +135,35 @@ static int keyring_refuse(struct err *err) {
 }
 
 static void keyring_fill(const struct ledger_key *k, struct identity *id) {
-    *id = (struct identity){.rate_per_minute = k->rate_per_minute,
-                            .max_jobs = k->max_jobs,
-                            .tokens_per_day = k->tokens_per_day,
-                            .nusd_per_day = k->nusd_per_day};
-    (void)snprintf(id->key_id, sizeof(id->key_id), "%s", k->id);
+    *id = (struct identity){.limits = k->limits, .project_limits = k->project_limits};
+    memcpy(id->key_id, k->id, sizeof(id->key_id));
+    memcpy(id->project, k->project, sizeof(id->project));
     (void)text_print(id->name, sizeof(id->name), "%s", k->name);
     /* Grants that are damaged, or longer than they may be, are not taken for none. */
     bool fits = k->grants && *k->grants && strlen(k->grants) < sizeof(id->grants);
     (void)snprintf(id->grants, sizeof(id->grants), "%s", !k->grants ? "" : fits ? k->grants : "{}");
     if (!key_scope_parse(k->scope, &id->scope))
         id->scope = KEY_SCOPE_READ;
+    id->server = k->server && id->scope == KEY_SCOPE_ADMIN;
+}
+
+struct identity key_operator(void) {
+    return (struct identity){
+        .operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN, .server = true};
 }
 
 /* --- what it may have --- */
 
 /* No key of grants that anybody may write. */
 #define ALL_BUT_MODELS "all but models"
+
+static bool limits_money(const struct ledger_limits *l) {
+    return l->tokens_per_day > 0 || l->nusd_per_day > 0;
+}
+
+bool key_has_budget(const struct identity *who) {
+    return limits_money(&who->limits) || limits_money(&who->project_limits);
+}
 
 json_t *key_grants(const struct identity *who) {
     if (who && *who->grants) {
@@ -149,8 +175,7 @@ json_t *key_grants(const struct identity *who) {
         json_decref(grants);
         return json_object();
     }
-    bool limited = who && (who->tokens_per_day > 0 || who->nusd_per_day > 0);
-    return limited ? json_pack("{s:b}", ALL_BUT_MODELS, true) : NULL;
+    return who && key_has_budget(who) ? json_pack("{s:b}", ALL_BUT_MODELS, true) : NULL;
 }
 
 bool key_may_spend(const json_t *grants) {
@@ -176,7 +201,10 @@ struct keyring {
     size_t n;
     uint64_t version;
     int64_t (*now_ms)(void);
-    int64_t fresh_ms; /* when it was told or confirmed */
+    int64_t (*wall_ms)(void);
+    int64_t fresh_ms;       /* when it was told or confirmed */
+    int64_t next_expiry_ms; /* of a key, by the wall clock; 0: none expires */
+    bool *used;             /* for each of the keys: since the uses were taken */
     void (*look)(void *ctx);
     void *ctx;
     void (*on_change)(void *ctx);
@@ -189,9 +217,10 @@ static void keyring_drop(struct ledger_key *keys, size_t n) {
     free(keys);
 }
 
-struct keyring *keyring_create(int64_t (*now_ms)(void)) {
+struct keyring *keyring_create(int64_t (*now_ms)(void), int64_t (*wall_ms)(void)) {
     struct keyring *k = xcalloc(1, sizeof(*k));
     k->now_ms = now_ms;
+    k->wall_ms = wall_ms;
     return k;
 }
 
@@ -199,6 +228,7 @@ void keyring_destroy(struct keyring *k) {
     if (!k)
         return;
     keyring_drop(k->keys, k->n);
+    free(k->used);
     free(k);
 }
 
@@ -220,6 +250,45 @@ static int keyring_by_id(const void *a, const void *b) {
     return strcmp(((const struct ledger_key *)a)->id, ((const struct ledger_key *)b)->id);
 }
 
+static bool keyring_has_expired(const struct keyring *k, const struct ledger_key *key) {
+    return key->expires_ms > 0 && key->expires_ms <= k->wall_ms();
+}
+
+/* When the next one expires. */
+static void keyring_look_ahead(struct keyring *k) {
+    k->next_expiry_ms = 0;
+    for (size_t i = 0; i < k->n; i++) {
+        int64_t at = k->keys[i].expires_ms;
+        if (at > 0 && !keyring_has_expired(k, &k->keys[i]) &&
+            (k->next_expiry_ms == 0 || at < k->next_expiry_ms))
+            k->next_expiry_ms = at;
+    }
+}
+
+/* Uses that were not taken yet are of keys that may be elsewhere in the new array. */
+static bool *keyring_keep_uses(const struct keyring *k, const struct ledger_key *keys, size_t n) {
+    bool *used = xcalloc(MAX(n, 1), sizeof(*used));
+    for (size_t i = 0; i < k->n; i++) {
+        const struct ledger_key *at =
+            k->used[i] && n > 0 ? bsearch(&k->keys[i], keys, n, sizeof(*keys), keyring_by_id)
+                                : NULL;
+        if (at)
+            used[at - keys] = true;
+    }
+    return used;
+}
+
+size_t keyring_take_uses(struct keyring *k, struct ledger_key_use *uses, size_t max) {
+    size_t n = 0;
+    for (size_t i = 0; i < k->n && n < max; i++)
+        if (k->used[i]) {
+            k->used[i] = false;
+            memcpy(uses[n].id, k->keys[i].id, sizeof(uses[n].id));
+            uses[n++].ms = k->wall_ms();
+        }
+    return n;
+}
+
 /* What comes late is older than what is here. */
 static void keyring_on_keys(void *ctx, struct ledger_key *keys, size_t n, uint64_t version) {
     struct keyring *k = ctx;
@@ -229,11 +298,15 @@ static void keyring_on_keys(void *ctx, struct ledger_key *keys, size_t n, uint64
     }
     if (n > 0)
         qsort(keys, n, sizeof(*keys), keyring_by_id);
+    bool *used = keyring_keep_uses(k, keys, n);
+    free(k->used);
+    k->used = used;
     keyring_drop(k->keys, k->n);
     k->keys = keys;
     k->n = n;
     k->version = version;
     k->fresh_ms = k->now_ms();
+    keyring_look_ahead(k);
     if (k->on_change)
         k->on_change(k->change_ctx);
 }
@@ -242,6 +315,11 @@ static void keyring_on_confirmed(void *ctx, uint64_t version) {
     struct keyring *k = ctx;
     if (version == k->version)
         k->fresh_ms = k->now_ms();
+    if (k->next_expiry_ms == 0 || k->wall_ms() < k->next_expiry_ms)
+        return;
+    keyring_look_ahead(k);
+    if (k->on_change)
+        k->on_change(k->change_ctx);
 }
 
 struct ledger_watch keyring_watch(struct keyring *k) {
@@ -271,8 +349,10 @@ static const struct ledger_key *keyring_find(struct keyring *k, const char *id, 
     while (low < high) {
         size_t mid = low + (high - low) / 2;
         int c = strcmp(k->keys[mid].id, id);
-        if (c == 0)
+        if (c == 0 && !keyring_has_expired(k, &k->keys[mid]))
             return &k->keys[mid];
+        if (c == 0)
+            break;
         *(c < 0 ? &low : &high) = c < 0 ? mid + 1 : mid;
     }
     (void)keyring_refuse(err);
@@ -299,8 +379,12 @@ int key_check(struct keyring *k, const char *text, struct identity *ret_identity
         return keyring_failed(err);
     unsigned char hash[LEDGER_HASH_SIZE];
     digest_sha256(text, len, hash);
-    if (CRYPTO_memcmp(hash, key->hash, sizeof(hash)) != 0)
+    bool is_new = CRYPTO_memcmp(hash, key->hash, sizeof(hash)) == 0;
+    bool is_old =
+        key->old_until_ms > k->wall_ms() && CRYPTO_memcmp(hash, key->old_hash, sizeof(hash)) == 0;
+    if (!is_new && !is_old)
         return keyring_refuse(err);
+    k->used[key - k->keys] = true;
     keyring_fill(key, ret_identity);
     return 0;
 }

@@ -23,16 +23,19 @@ bool key_scope_parse(const char *text, enum key_scope *ret_scope);
 /* Who asks: a key, or the operator on this machine. */
 struct identity {
     bool operator_;
-    char key_id[ID_SIZE]; /* "" for the operator */
+    char key_id[ID_SIZE];  /* "" for the operator */
+    char project[ID_SIZE]; /* whose data it may use; "" for the default project */
     char name[64];
     enum key_scope scope;
-    int64_t rate_per_minute; /* each 0: no limit of its own */
-    int64_t max_jobs;
-    int64_t tokens_per_day;
-    int64_t nusd_per_day;
+    bool server; /* an admin of the whole server: may see and change what other projects have */
+    struct ledger_limits limits;
+    struct ledger_limits project_limits;
     char grants[KEY_GRANTS_SIZE]; /* JSON {"facets":[names],"workers":..,"routes":..,"binds":..}, or
                                      "": all */
 };
+
+/* The operator, who needs no key. */
+struct identity key_operator(void);
 
 /* What a key may have of the operator's and of its own, by name; NULL: all. One that may not spend
  * without limit in a day has all but the routes to models, unless it is granted what it may have by
@@ -41,31 +44,45 @@ struct identity {
 json_t *key_grants(const struct identity *who);
 /* True for grants that name it ("facets", "workers", "routes", "binds"), and for none. */
 bool key_is_granted(const json_t *grants, const char *kind, const char *name);
+/* Whether it, or its project, has a limit of tokens or dollars a day. */
+bool key_has_budget(const struct identity *who);
 /* Whether a route to a model may be among what is granted without a name. */
 bool key_may_spend(const json_t *grants);
+
+/* Limits as people write them. Each 0: no limit. */
+struct limits_request {
+    int64_t rate_per_minute;
+    int64_t max_jobs; /* at a time */
+    int64_t tokens_per_day;
+    double usd_per_day;
+};
+int limits_read(const struct limits_request *request, struct ledger_limits *ret, struct err *err);
 
 struct key_request {
     const char *name;
     const char *scope;
-    int64_t rate_per_minute; /* each 0: no limit */
-    int64_t max_jobs;        /* at a time */
-    int64_t tokens_per_day;
-    double usd_per_day;
-    const char *grants; /* NULL: whatever it makes itself */
+    struct limits_request limits;
+    const char *grants; /* NULL: all that its project has */
+    int64_t expires_ms; /* 0: never */
 };
+
+/* ERR_BAD_REQUEST unless it can be the name of a key or a project; `what` says which in the error.
+ */
+int key_check_name(const char *what, const char *name, struct err *err);
+/* The same for a project, whose name must not look like an id either. */
+int project_check_name(const char *name, struct err *err);
 
 /* Makes a key that nobody knows yet, and its text, which is shown once and never again. */
 int key_make(const struct key_request *request, char ret_text[KEY_TEXT_SIZE],
              struct ledger_key *ret_key, struct err *err);
 
-struct ledger_db;
-/* The same, put down in the ledger. */
-int key_create(struct ledger_db *db, const struct key_request *request,
-               char ret_text[KEY_TEXT_SIZE], struct ledger_key *ret_key, struct err *err);
+/* A new secret for a key: its text, and the hash that the ledger keeps. */
+void key_new_secret(const char *id, char ret_text[KEY_TEXT_SIZE],
+                    unsigned char ret_hash[LEDGER_HASH_SIZE]);
 
 struct keyring;
-/* now_ms: clock_mono_ms, but for tests. */
-struct keyring *keyring_create(int64_t (*now_ms)(void));
+/* now_ms: clock_mono_ms, but for tests; wall_ms: clock_wall_ms. */
+struct keyring *keyring_create(int64_t (*now_ms)(void), int64_t (*wall_ms)(void));
 void keyring_destroy(struct keyring *k);
 /* For ledger_open(). */
 struct ledger_watch keyring_watch(struct keyring *k);
@@ -76,6 +93,8 @@ void keyring_on_change(struct keyring *k, void (*on_change)(void *ctx), void *ct
 /* False while the ledger is silent: nobody knows which keys are valid. */
 bool keyring_is_current(struct keyring *k);
 size_t keyring_count(const struct keyring *k);
+/* The keys that were used since the last call, at most max of them. */
+size_t keyring_take_uses(struct keyring *k, struct ledger_key_use *uses, size_t max);
 
 /* ERR_UNAUTHORIZED unless the text is a valid key; ERR_UNAVAILABLE if the ledger is silent. */
 int key_check(struct keyring *k, const char *text, struct identity *ret_identity, struct err *err);

@@ -16,9 +16,9 @@
  *  - One clock: leases and days (UTC) are measured by the ledger's clock, also when it jumps.
  *  - Fences: the number of an attempt, of a delivery's tries or of an epoch names one lease. What
  *    comes from an older lease is refused or ignored.
- *  - Spending: what a key has spent today and what is set aside never exceed its limit together. A
- *    reservation whose lease is over, or whose server starts again, counts as spent whole, because
- *    nobody knows what was used.
+ *  - Spending: what a key has spent today and what is set aside never exceed its limit together,
+ *    and so for a project over all its keys. A reservation whose lease is over, or whose server
+ *    starts again, counts as spent whole, because nobody knows what was used.
  *  - Copies: the ledger tells all valid keys soon after it was opened and whenever they change,
  * with a version that grows; while they do not change, it confirms that version at least every
  *    LEDGER_CONFIRM_MS. What another process changed is told within that time. A copy that was not
@@ -37,17 +37,42 @@
 
 enum { LEDGER_HASH_SIZE = 32, LEDGER_CONFIRM_MS = 1000, LEDGER_STALE_MS = 15000 };
 
-struct ledger_key {
-    char id[ID_SIZE];
-    char *name;
-    char *scope;
-    unsigned char hash[LEDGER_HASH_SIZE];
-    int64_t rate_per_minute; /* each 0: no limit */
-    int64_t max_jobs;        /* at a time, on each server */
+/* Of a key, or of a project over all its keys. Each 0: no limit. */
+struct ledger_limits {
+    int64_t rate_per_minute;
+    int64_t max_jobs; /* at a time, on each server */
     int64_t tokens_per_day;
     int64_t nusd_per_day; /* billionths of a dollar */
+};
+
+/* A project owns data; its keys open the door to it. The default project, whose id is "", is the
+ * one of the operator and of keys that were made without naming a project. */
+struct ledger_project {
+    char id[ID_SIZE];
+    char *name;
+    struct ledger_limits limits;
     int64_t created_ms;
-    int64_t revoked_ms; /* 0: valid */
+    int64_t keys; /* valid ones; in answers only */
+};
+void ledger_project_finish(struct ledger_project *p);
+/* An array of them. */
+void ledger_projects_free(struct ledger_project *projects, size_t n);
+
+struct ledger_key {
+    char id[ID_SIZE];
+    char project[ID_SIZE];
+    char *name;
+    char *scope;
+    bool server; /* scope admin: of the server, not of its project alone */
+    unsigned char hash[LEDGER_HASH_SIZE];
+    unsigned char old_hash[LEDGER_HASH_SIZE]; /* of the secret before, valid until old_until_ms */
+    int64_t old_until_ms;                     /* 0: there is none */
+    struct ledger_limits limits;
+    struct ledger_limits project_limits; /* as they are now; read only */
+    int64_t created_ms;
+    int64_t expires_ms; /* 0: never */
+    int64_t revoked_ms; /* 0: not revoked */
+    int64_t used_ms;    /* when it was used last, within a minute; 0: never */
     char *grants;       /* JSON object, or NULL */
 };
 void ledger_key_finish(struct ledger_key *k);
@@ -62,10 +87,13 @@ struct ledger_watch {
     void *ctx;
 };
 
-/* LEDGER_KEY_ADD: stores a new key, unless as many are valid as may be (ERR_CONFLICT). Asked again
- * with the same id, it changes nothing and answers with the stored key. */
+/* LEDGER_KEY_ADD: stores a new key, unless as many are valid as may be (ERR_CONFLICT) or its
+ * project does not exist (ERR_NOT_FOUND). Asked again with the same id, it changes nothing and
+ * answers with the stored key. */
 struct ledger_key_add {
     const struct ledger_key *key;
+    const char *project; /* id or name of its project; NULL: as the key says. An admin key of the
+                            default project becomes one of the server */
     size_t valid_max;
 };
 struct ledger_key_added {
@@ -77,15 +105,52 @@ struct ledger_key_added {
  * Asked again, it changes nothing. The ledger remembers a bounded number of revoked keys. */
 struct ledger_key_revoke {
     const char *id;
+    const char *project; /* whose key it must be; NULL: any */
 };
 struct ledger_key_revoked {
     char id[ID_SIZE];
     bool repeated; /* the key was revoked before */
 };
 
+/* LEDGER_KEY_EDIT: changes a key that is not revoked; ERR_NOT_FOUND. Asked again, it is the same
+ * change once more. */
+enum ledger_key_field {
+    LEDGER_KEY_NAME = 1,
+    LEDGER_KEY_GRANTS = 2,
+    LEDGER_KEY_EXPIRES = 4,
+    LEDGER_KEY_SECRET = 8, /* hash; the one before stays valid until old_until_ms */
+};
+enum ledger_limit_field {
+    LEDGER_LIMIT_RATE = 16,
+    LEDGER_LIMIT_JOBS = 32,
+    LEDGER_LIMIT_TOKENS = 64,
+    LEDGER_LIMIT_NUSD = 128,
+};
+struct ledger_key_edit {
+    const struct ledger_key *key; /* its id, and what is in `fields` */
+    unsigned fields;              /* of enum ledger_key_field and enum ledger_limit_field */
+    const char *project;          /* whose key it must be; NULL: any */
+};
+struct ledger_key_edited {
+    struct ledger_key key;
+};
+
+/* LEDGER_KEY_USED: remembers when keys were used last. Older times than the stored ones, and keys
+ * that are gone, are passed over. Asked again, it changes nothing. */
+struct ledger_key_use {
+    char id[ID_SIZE];
+    int64_t ms;
+};
+struct ledger_key_used {
+    const struct ledger_key_use *uses;
+    size_t n;
+};
+
 /* LEDGER_KEY_LIST: a page of all keys that are known, newest first. */
 struct ledger_key_list {
-    const char *before; /* the `next` of the page before; NULL: from the newest */
+    const char *project; /* the id of whose; NULL: all */
+    const char *named;   /* and of these only: an id or name of a project; NULL: all */
+    const char *before;  /* the `next` of the page before; NULL: from the newest */
     size_t limit;
 };
 struct ledger_key_listed {
@@ -94,12 +159,51 @@ struct ledger_key_listed {
     char next[ID_SIZE]; /* "": this is the last page */
 };
 
+/* LEDGER_PROJECT_ADD: stores a new project. ERR_CONFLICT if another has its name, or there are as
+ * many as may be. Asked again with the same id, it changes nothing and answers with the stored
+ * project. */
+struct ledger_project_add {
+    const struct ledger_project *project;
+    size_t projects_max;
+};
+/* The answer to an add, an edit and a get. */
+struct ledger_project_got {
+    struct ledger_project project;
+    bool repeated; /* it was there before */
+};
+
+/* LEDGER_PROJECT_EDIT: changes the name, if there is one, and limits; ERR_NOT_FOUND, ERR_CONFLICT
+ * if another has the name. Asked again, it is the same change once more. */
+struct ledger_project_edit {
+    const char *id; /* or name */
+    const struct ledger_project *project;
+    unsigned fields; /* of enum ledger_limit_field */
+};
+
+/* LEDGER_PROJECT_GET: by id or, if there is none of that id, by name; ERR_NOT_FOUND. */
+struct ledger_project_get {
+    const char *id;
+};
+
+/* LEDGER_PROJECT_LIST: a page, oldest first. */
+struct ledger_project_list {
+    const char *after; /* the `next` of the page before; NULL: from the oldest */
+    size_t limit;
+};
+struct ledger_project_listed {
+    struct ledger_project *projects;
+    size_t n;
+    bool more;
+    char next[ID_SIZE];
+};
+
 /* --- deployed workers --- */
 
 enum { LEDGER_WORKER_NAME_SIZE = 64 };
 
 struct ledger_worker {
-    char owner[ID_SIZE]; /* the key's id, "" for the operator */
+    char owner[ID_SIZE]; /* the project */
+    char key[ID_SIZE];   /* that put it, "" for the operator */
     char id[LEDGER_WORKER_NAME_SIZE];
     char label[LEDGER_WORKER_NAME_SIZE]; /* its host name before ".localhost" */
     int64_t version;
@@ -125,7 +229,7 @@ struct ledger_worker_watch {
  * large ones, ERR_CONFLICT if another has its label; both are checked in the same transaction.
  * Asked again, it is one more put of the same. It is answered after the change was told. */
 struct ledger_worker_put {
-    const struct ledger_worker *worker; /* owner, id, label, public and code are read */
+    const struct ledger_worker *worker; /* owner, key, id, label, public and code are read */
     char **own_code;                    /* where the code is, if it may be taken; or NULL */
     size_t workers_max;                 /* of one owner */
     size_t bytes_max;                   /* of the code of all of them */
@@ -182,7 +286,8 @@ bool task_event_parse(const char *text, int64_t *ret_attempt, int64_t *ret_numbe
 /* A task as it is stored. Texts may be NULL. */
 struct ledger_task {
     char id[ID_SIZE];
-    char owner[ID_SIZE]; /* the key's id, "" for the operator */
+    char owner[ID_SIZE]; /* the project */
+    char key[ID_SIZE];   /* that submitted it, "" for the operator */
     char run[ID_SIZE];   /* the job of the last attempt */
     enum task_state state;
     char *type;
@@ -219,6 +324,7 @@ void ledger_tasks_free(struct ledger_task *tasks, size_t n);
 struct ledger_task_submit {
     const char *id;
     const char *owner;
+    const char *key; /* that submits it, "" for the operator */
     const char *type;
     const char *title; /* or NULL */
     const char *body;
@@ -412,17 +518,20 @@ struct ledger_node_begun {
 
 enum { LEDGER_SPENDS_MAX = 512, LEDGER_SETTLED_MS = 600000 };
 
-/* LEDGER_RESERVE: sets aside what a call of a model may cost, out of what its key has for the day.
- * At most `tokens` and `nusd` are wanted, fewer than the least are of no use; a limit of 0 is none,
- * and nothing is set aside for it. ERR_QUOTA if the day has too little left; ERR_RATE if only other
+/* LEDGER_RESERVE: sets aside what a call of a model may cost, out of what its key, and its project,
+ * have for the day. At most `tokens` and `nusd` are wanted, fewer than the least are of no use; a
+ * limit of 0 is none. ERR_QUOTA if the day has too little left; ERR_RATE if only other
  * reservations hold what is missing. The reservation is a lease of LEDGER_LEASE_MS. Asked again
  * with the same id, it answers as the first time; ERR_CONFLICT if that id was settled since. */
 struct ledger_reserve {
     const char *id;
-    const char *owner; /* the key's id */
+    const char *owner; /* the project */
+    const char *key;   /* "" for the operator */
     const char *node;
-    int64_t tokens_least, tokens, tokens_per_day;
-    int64_t nusd_least, nusd, nusd_per_day;
+    int64_t tokens_least, tokens;
+    int64_t nusd_least, nusd;
+    struct ledger_limits limits;         /* of the key */
+    struct ledger_limits project_limits; /* over all its keys */
     bool partial; /* take less than what is wanted, where others hold the rest */
     bool probe;   /* only say whether it would be granted */
 };
@@ -442,7 +551,8 @@ struct ledger_reserve_renew {
 /* What a call of a model, or jobs that have ended, really used. */
 struct ledger_used {
     char id[ID_SIZE];    /* of the reservation, or one that is new */
-    char owner[ID_SIZE]; /* the key's id */
+    char owner[ID_SIZE]; /* the project */
+    char key[ID_SIZE];   /* "" for the operator */
     const char *kind;    /* of the job */
     int64_t jobs, done, wall_ms;
     int64_t input_tokens, output_tokens, cache_read_tokens, cache_write_tokens;
@@ -492,6 +602,12 @@ enum ledger_op {
     LEDGER_KEY_ADD,
     LEDGER_KEY_REVOKE,
     LEDGER_KEY_LIST,
+    LEDGER_KEY_EDIT,
+    LEDGER_KEY_USED,
+    LEDGER_PROJECT_ADD,
+    LEDGER_PROJECT_EDIT,
+    LEDGER_PROJECT_GET,
+    LEDGER_PROJECT_LIST,
     LEDGER_WORKER_PUT,
     LEDGER_WORKER_GET,
     LEDGER_WORKER_DELETE,
@@ -519,6 +635,12 @@ struct ledger_ask {
         struct ledger_key_add key_add;
         struct ledger_key_revoke key_revoke;
         struct ledger_key_list key_list;
+        struct ledger_key_edit key_edit;
+        struct ledger_key_used key_used;
+        struct ledger_project_add project_add;
+        struct ledger_project_edit project_edit;
+        struct ledger_project_get project_get;
+        struct ledger_project_list project_list;
         struct ledger_worker_put worker_put;
         struct ledger_worker_get worker_get;
         struct ledger_worker_delete worker_delete;
@@ -543,6 +665,9 @@ struct ledger_answer {
         struct ledger_key_added key_added;
         struct ledger_key_revoked key_revoked;
         struct ledger_key_listed key_listed;
+        struct ledger_key_edited key_edited;
+        struct ledger_project_got project_got;
+        struct ledger_project_listed project_listed;
         struct ledger_worker_stored worker_stored;
         struct ledger_worker_got worker_got;
         struct ledger_worker_deleted worker_deleted;

@@ -22,7 +22,9 @@ enum {
     QUEUE_OUT,
     LEASE_COUNT,
     LEASE_COUNT_HERE,
-    KEY_JOBS,
+    PROJECT_JOBS,
+    PROJECT_OTHERS,
+    KEY_IS_BUSY,
     LEASE_ADD,
     LEASE_GET,
     LEASE_RENEW,
@@ -73,7 +75,12 @@ static const char *const sql[] = {
     [QUEUE_OUT] = "DELETE FROM queue WHERE task = ?1",
     [LEASE_COUNT] = "SELECT count(*) FROM leases WHERE owner = ?1",
     [LEASE_COUNT_HERE] = "SELECT count(*) FROM leases WHERE owner = ?1 AND node = ?2",
-    [KEY_JOBS] = "SELECT max_jobs FROM keys WHERE id = ?1 AND max_jobs > 0",
+    [PROJECT_JOBS] = "SELECT max_jobs FROM projects WHERE id = ?1 AND max_jobs > 0",
+    [PROJECT_OTHERS] = "SELECT count(*) FROM (SELECT 1 FROM projects LIMIT 2)",
+    /* Whether the key of a task has as many at work as it may. */
+    [KEY_IS_BUSY] = "SELECT (SELECT count(*) FROM leases l JOIN tasks o ON o.id = l.task"
+                    " WHERE l.owner = t.owner AND o.key = t.key) >= k.max_jobs"
+                    " FROM tasks t JOIN keys k ON k.id = t.key AND k.max_jobs > 0 WHERE t.id = ?1",
     [LEASE_ADD] = "INSERT INTO leases (task, owner, attempt, node, epoch, until_ms)"
                   " SELECT id, owner, attempt, ?2, ?3, ?4 FROM tasks WHERE id = ?1",
     [LEASE_GET] = "SELECT attempt, cancel FROM leases WHERE task = ?1",
@@ -295,7 +302,8 @@ static int ledger_queue_lease(struct ledger_db *db, const char *id,
 static int64_t most_of(struct ledger_db *db, const char *owner,
                        const struct ledger_task_claim *ask) {
     int64_t per_key = (int64_t)ask->per_key;
-    return MIN(ledger_queue_number_of(ledger_queue_ready(db, KEY_JOBS, owner), per_key), per_key);
+    return MIN(ledger_queue_number_of(ledger_queue_ready(db, PROJECT_JOBS, owner), per_key),
+               per_key);
 }
 
 /* How many keys have something in the queue, up to a number. */
@@ -314,7 +322,10 @@ static size_t owners_waiting(struct ledger_db *db, size_t max) {
  * two keys never hold up a third. While several keys wait, each has an equal part of the rest. */
 static bool may_have_more(struct ledger_db *db, const char *owner,
                           const struct ledger_task_claim *ask, size_t waiting, size_t free_slots) {
-    size_t part = share_of(owner, ask->slots);
+    /* Where there is no project but the default one, it has all slots. */
+    bool alone =
+        !*owner && ledger_queue_number_of(ledger_ready(db, LEDGER_QUEUE, PROJECT_OTHERS), 0) < 2;
+    size_t part = share_of(alone ? "" : "any", ask->slots);
     if (part < ask->slots && ask->slots > 2)
         part = MIN(part, ask->slots - 2);
     size_t parts = MAX(waiting, (size_t)1);
@@ -325,8 +336,8 @@ static bool may_have_more(struct ledger_db *db, const char *owner,
            (free_slots > ask->slots - part && here < (part + parts - 1) / parts);
 }
 
-/* Keys take turns, each with the best of its own; a key that has as many at work as it may is
- * passed over. */
+/* Projects take turns, each with the best of its own; one that has as many at work as it may, or
+ * the key of whose best task has, is passed over. */
 static int ledger_queue_claim_some(struct ledger_db *db, const struct ledger_task_claim *ask,
                                    struct ledger_task_claimed *out, struct err *err) {
     size_t taken = 0; /* those too that are damaged, and not in the answer */
@@ -348,7 +359,8 @@ static int ledger_queue_claim_some(struct ledger_db *db, const struct ledger_tas
         if (ledger_queue_number_of(ledger_queue_ready(db, LEASE_COUNT, db->turn), 0) <
                 most_of(db, db->turn, ask) &&
             may_have_more(db, db->turn, ask, waiting, ask->limit - out->n) &&
-            id_of(ledger_queue_ready(db, QUEUE_BEST, db->turn), task)) {
+            id_of(ledger_queue_ready(db, QUEUE_BEST, db->turn), task) &&
+            ledger_queue_number_of(ledger_queue_ready(db, KEY_IS_BUSY, task), 0) == 0) {
             rc = ledger_queue_lease(db, task, ask, out, err);
             taken++;
         }

@@ -10,9 +10,12 @@
 
 enum {
     DAY_TODAY,
-    DAY_GET,
+    DAY_GET, /* of a project; the next three in its place are a key's */
     DAY_HOLD,
     DAY_SPEND,
+    KEY_DAY_GET,
+    KEY_DAY_HOLD,
+    KEY_DAY_SPEND,
     RESERVE_GET,
     RESERVE_ADD,
     RESERVE_RENEW,
@@ -26,55 +29,70 @@ enum {
     JOBS_TODAY,
 };
 
+enum { OF_KEY = KEY_DAY_GET - DAY_GET };
+
 enum { FREE_BATCH = 256, PRUNE_BATCH = 1000, ROWS_TODAY = 10000 };
+
+#define DAY_GET_SQL(table)                                                                         \
+    "SELECT tokens, nusd, held_tokens, held_nusd FROM " table " WHERE owner = ?1 AND day = ?2"
+#define DAY_HOLD_SQL(table)                                                                        \
+    "INSERT INTO " table " (owner, day, held_tokens, held_nusd) VALUES (?1, ?2, ?3, ?4)"           \
+    " ON CONFLICT (owner, day) DO UPDATE SET held_tokens = held_tokens + excluded.held_tokens,"    \
+    " held_nusd = held_nusd + excluded.held_nusd"
+#define DAY_SPEND_SQL(table)                                                                       \
+    "INSERT INTO " table " (owner, day, tokens, nusd) VALUES (?1, ?2, ?3, ?4)"                     \
+    " ON CONFLICT (owner, day) DO UPDATE SET tokens = tokens + excluded.tokens,"                   \
+    " nusd = nusd + excluded.nusd"
 
 static const char *const sql[] = {
     [DAY_TODAY] = "SELECT strftime('%Y-%m-%d', ?1 / 1000, 'unixepoch')",
-    [DAY_GET] = "SELECT tokens, nusd, held_tokens, held_nusd FROM spend_days"
-                " WHERE owner = ?1 AND day = ?2",
-    [DAY_HOLD] = "INSERT INTO spend_days (owner, day, held_tokens, held_nusd)"
-                 " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (owner, day) DO UPDATE SET"
-                 " held_tokens = held_tokens + excluded.held_tokens,"
-                 " held_nusd = held_nusd + excluded.held_nusd",
-    [DAY_SPEND] = "INSERT INTO spend_days (owner, day, tokens, nusd)"
-                  " VALUES (?1, ?2, ?3, ?4) ON CONFLICT (owner, day) DO UPDATE SET"
-                  " tokens = tokens + excluded.tokens, nusd = nusd + excluded.nusd",
-    [RESERVE_GET] = "SELECT owner, day, tokens, nusd, settled_ms, lost FROM reserves WHERE id = ?1",
+    [DAY_GET] = DAY_GET_SQL("spend_days"),
+    [DAY_HOLD] = DAY_HOLD_SQL("spend_days"),
+    [DAY_SPEND] = DAY_SPEND_SQL("spend_days"),
+    [KEY_DAY_GET] = DAY_GET_SQL("key_days"),
+    [KEY_DAY_HOLD] = DAY_HOLD_SQL("key_days"),
+    [KEY_DAY_SPEND] = DAY_SPEND_SQL("key_days"),
+    [RESERVE_GET] = "SELECT owner, day, tokens, nusd, settled_ms, lost, key FROM reserves"
+                    " WHERE id = ?1",
     [RESERVE_ADD] = "INSERT INTO reserves (id, owner, day, tokens, nusd, node, until_ms,"
-                    " settled_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    " settled_ms, key) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     /* One that is lost stays known for as long as its server lives after all. */
     [RESERVE_RENEW] = "UPDATE reserves SET until_ms = ?2, settled_ms = iif(lost, ?3, 0)"
                       " WHERE id = ?1 AND (settled_ms = 0 OR lost)",
-    [RESERVE_OVER] = "SELECT id, owner, day, tokens, nusd FROM reserves"
+    [RESERVE_OVER] = "SELECT id, owner, day, tokens, nusd, key FROM reserves"
                      " WHERE owner = ?1 AND until_ms <= ?2 AND settled_ms = 0 LIMIT ?3",
-    [RESERVE_OF_NODE] = "SELECT id, owner, day, tokens, nusd FROM reserves"
+    [RESERVE_OF_NODE] = "SELECT id, owner, day, tokens, nusd, key FROM reserves"
                         " WHERE node = ?1 AND settled_ms = 0 AND ?2 >= 0 LIMIT ?3",
     [RESERVE_LOST] = "UPDATE reserves SET settled_ms = ?2, lost = 1 WHERE id = ?1",
     [RESERVE_SETTLED] = "UPDATE reserves SET settled_ms = ?2, lost = 0 WHERE id = ?1",
     [RESERVE_PRUNE] = "DELETE FROM reserves WHERE id IN (SELECT id FROM reserves"
                       " WHERE settled_ms > 0 AND settled_ms < ?1 LIMIT ?2)",
-    [JOBS_ADD] = "INSERT INTO job_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
-                 " ON CONFLICT (day, owner, kind) DO UPDATE SET jobs = jobs + excluded.jobs,"
-                 " done = done + excluded.done, wall_ms = wall_ms + excluded.wall_ms,"
-                 " input_tokens = input_tokens + excluded.input_tokens,"
-                 " output_tokens = output_tokens + excluded.output_tokens,"
-                 " cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,"
-                 " cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,"
-                 " cost_nusd = cost_nusd + excluded.cost_nusd,"
-                 " charged_nusd = charged_nusd + excluded.charged_nusd",
+    [JOBS_ADD] =
+        "INSERT INTO job_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12,"
+        " ?13) ON CONFLICT (day, owner, key, kind) DO UPDATE SET jobs = jobs + excluded.jobs,"
+        " done = done + excluded.done, wall_ms = wall_ms + excluded.wall_ms,"
+        " input_tokens = input_tokens + excluded.input_tokens,"
+        " output_tokens = output_tokens + excluded.output_tokens,"
+        " cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,"
+        " cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,"
+        " cost_nusd = cost_nusd + excluded.cost_nusd,"
+        " charged_nusd = charged_nusd + excluded.charged_nusd",
     [JOBS_USAGE] =
-        "SELECT json_group_array(json_object('key', owner, 'day', day, 'kind', kind, 'jobs', jobs,"
-        " 'done', done, 'wall_ms', wall_ms, 'input_tokens', input_tokens, 'output_tokens',"
+        "SELECT json_group_array(json_object('project', iif(owner = '', 'default', owner), 'key',"
+        " key, 'day', day, 'kind', kind, 'jobs', jobs, 'done', done, 'wall_ms', wall_ms, "
+        "'input_tokens', input_tokens, 'output_tokens',"
         " output_tokens, 'cache_read_tokens', cache_read_tokens, 'cache_write_tokens',"
         " cache_write_tokens, 'cost_usd', cost_nusd / 1e9, 'charged_usd', charged_nusd / 1e9))"
         " FROM (SELECT * FROM job_usage WHERE (?1 IS NULL OR owner = ?1) AND day >= ?2"
-        " ORDER BY day DESC, owner, kind LIMIT ?3)",
+        " ORDER BY day DESC, owner, key, kind LIMIT ?3)",
     [JOBS_TODAY] =
-        "SELECT json_group_array(json_object('key', d.owner, 'day', d.day, 'tokens', d.tokens,"
-        " 'charged_usd', d.nusd / 1e9, 'held_tokens', d.held_tokens, 'held_usd', d.held_nusd / 1e9,"
-        " 'tokens_per_day', nullif(k.tokens_per_day, 0), 'usd_per_day',"
-        " nullif(k.nusd_per_day, 0) / 1e9)) FROM (SELECT * FROM spend_days WHERE day = ?2"
-        " AND (?1 IS NULL OR owner = ?1) LIMIT ?3) d LEFT JOIN keys k ON k.id = d.owner",
+        "SELECT json_group_array(json_object('project', iif(project = '', 'default', project),"
+        " 'key', owner, 'day', day, 'tokens', tokens, 'charged_usd', nusd / 1e9, 'held_tokens',"
+        " held_tokens, 'held_usd', held_nusd / 1e9, 'tokens_per_day', nullif(most_tokens, 0),"
+        " 'usd_per_day', nullif(most_nusd, 0) / 1e9)) FROM (SELECT d.*, coalesce(k.project,"
+        " d.owner) AS project, k.tokens_per_day AS most_tokens, k.nusd_per_day AS most_nusd"
+        " FROM key_days d LEFT JOIN keys k ON k.id = d.owner WHERE d.day = ?2"
+        " AND (?1 IS NULL OR coalesce(k.project, d.owner) = ?1) LIMIT ?3)",
 };
 
 const struct ledger_statements ledger_spend_statements = {sql, ARRAY_LEN(sql)};
@@ -84,6 +102,7 @@ enum { DAY_SIZE = 11 };
 struct reserve {
     char id[ID_SIZE];
     char owner[ID_SIZE];
+    char key[ID_SIZE];
     char day[DAY_SIZE];
     int64_t tokens;
     int64_t nusd;
@@ -112,22 +131,30 @@ static void ledger_spend_today(struct ledger_db *db, char out[DAY_SIZE]) {
 }
 
 /* One of today, for nothing yet. */
-static struct reserve ledger_spend_new(struct ledger_db *db, const char *id, const char *owner) {
+static struct reserve ledger_spend_new(struct ledger_db *db, const char *id, const char *owner,
+                                       const char *key) {
     struct reserve r = {0};
     (void)snprintf(r.id, sizeof(r.id), "%s", id);
     (void)snprintf(r.owner, sizeof(r.owner), "%s", owner);
+    (void)snprintf(r.key, sizeof(r.key), "%s", key ? key : "");
     ledger_spend_today(db, r.day);
     return r;
 }
 
-/* Adds to what is set aside of a day, or to what was spent. */
+/* Adds to what is set aside of a day (DAY_HOLD), or to what was spent (DAY_SPEND): by the project,
+ * and by the key. */
 static int add_to_day(struct ledger_db *db, int which, const struct reserve *r, int64_t tokens,
                       int64_t nusd, struct err *err) {
-    sqlite3_stmt *st = ledger_spend_ready(db, which, r->owner);
-    store_bind_str(st, 2, r->day);
-    store_bind_int(st, 3, tokens);
-    store_bind_int(st, 4, nusd);
-    return store_step(st, "account for a day", NULL, err);
+    const char *const whose[] = {r->owner, r->key};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        sqlite3_stmt *st = ledger_spend_ready(db, which + i * OF_KEY, whose[i]);
+        store_bind_str(st, 2, r->day);
+        store_bind_int(st, 3, tokens);
+        store_bind_int(st, 4, nusd);
+        rc = store_step(st, "account for a day", NULL, err);
+    }
+    return rc;
 }
 
 static bool ledger_spend_find(struct ledger_db *db, const char *id, struct reserve *r) {
@@ -140,6 +167,7 @@ static bool ledger_spend_find(struct ledger_db *db, const char *id, struct reser
                               .lost = sqlite3_column_int64(st, 5) > 0};
         (void)snprintf(r->id, sizeof(r->id), "%s", id);
         store_column_id(st, 0, r->owner);
+        store_column_id(st, 6, r->key);
         column_day(st, 1, r->day);
     }
     (void)sqlite3_reset(st);
@@ -160,9 +188,10 @@ static int ledger_spend_add_usage(struct ledger_db *db, const char *day,
     bool any = false;
     sqlite3_stmt *st = ledger_spend_ready(db, JOBS_ADD, day);
     store_bind_str(st, 2, a->owner);
-    store_bind_str(st, 3, a->kind);
+    store_bind_str(st, 3, a->key);
+    store_bind_str(st, 4, a->kind);
     for (int i = 0; i < (int)ARRAY_LEN(counts); i++) {
-        store_bind_int(st, 4 + i, counts[i]);
+        store_bind_int(st, 5 + i, counts[i]);
         any = any || counts[i] != 0;
     }
     return any ? store_step(st, "account for a job", NULL, err) : 0;
@@ -174,6 +203,7 @@ static int ledger_spend_add_usage(struct ledger_db *db, const char *day,
 static int add_lost(struct ledger_db *db, const struct reserve *r, int64_t nusd, struct err *err) {
     struct ledger_used s = {.kind = "interrupted", .charged_nusd = nusd};
     memcpy(s.owner, r->owner, sizeof(s.owner));
+    memcpy(s.key, r->key, sizeof(s.key));
     return ledger_spend_add_usage(db, r->day, &s, err);
 }
 
@@ -206,6 +236,7 @@ static int forfeit_some(struct ledger_db *db, int which, const char *whose, stru
             column_day(st, 2, list[n].day);
             list[n].tokens = sqlite3_column_int64(st, 3);
             list[n].nusd = sqlite3_column_int64(st, 4);
+            store_column_id(st, 5, list[n].key);
         }
         (void)sqlite3_reset(st);
         for (size_t i = 0; rc == 0 && i < n; i++)
@@ -239,29 +270,32 @@ static int ledger_spend_add(struct ledger_db *db, const struct reserve *r, const
     store_bind_str(st, 6, node);
     store_bind_int(st, 7, now + LEDGER_LEASE_MS);
     store_bind_int(st, 8, r->settled ? now : 0);
+    store_bind_str(st, 9, r->key);
     return store_step(st, "reserve", NULL, err);
 }
 
 /* Who asks may wait: what is set aside is mostly given back. */
-static int ledger_spend_refuse_held(const char *what, struct err *err) {
+static int ledger_spend_refuse_held(const char *whose, const char *what, struct err *err) {
     return err_set(err, ERR_RATE,
-                   "other calls of this key hold the %s that this may need: try again in some "
+                   "other calls of this %s hold the %s that this may need: try again in some "
                    "seconds",
-                   what);
+                   whose, what);
 }
 
-static int refuse_tokens(const struct ledger_reserve *a, int64_t spent, struct err *err) {
+static int refuse_tokens(const char *whose, int64_t limit, int64_t spent, int64_t least,
+                         struct err *err) {
     return err_set(err, ERR_QUOTA,
-                   "this key may use %" PRId64 " tokens a day: %" PRId64
+                   "this %s may use %" PRId64 " tokens a day: %" PRId64
                    " are used, and this may need %" PRId64 "; the next day begins at 00:00 UTC",
-                   a->tokens_per_day, spent, a->tokens_least);
+                   whose, limit, spent, least);
 }
 
-static int refuse_nusd(const struct ledger_reserve *a, int64_t spent, struct err *err) {
+static int refuse_nusd(const char *whose, int64_t limit, int64_t spent, int64_t least,
+                       struct err *err) {
     return err_set(err, ERR_QUOTA,
-                   "this key may spend $%.4f a day: $%.4f is spent, and this may cost $%.4f; the "
+                   "this %s may spend $%.4f a day: $%.4f is spent, and this may cost $%.4f; the "
                    "next day begins at 00:00 UTC",
-                   (double)a->nusd_per_day / 1e9, (double)spent / 1e9, (double)a->nusd_least / 1e9);
+                   whose, (double)limit / 1e9, (double)spent / 1e9, (double)least / 1e9);
 }
 
 /* One of a day's limits. */
@@ -291,27 +325,63 @@ static enum purse_verdict purse_open(const struct purse *p, bool partial, int64_
     return PURSE_GRANTED;
 }
 
-/* As much as is wanted and left, of what has a limit. */
+/* What is used and held of a day, and the limits: a project's, or a key's. */
+struct day {
+    const char *whose; /* in errors */
+    const struct ledger_limits *limits;
+    int64_t tokens, nusd, held_tokens, held_nusd;
+};
+
+static struct day ledger_spend_day(struct ledger_db *db, int which, const char *id,
+                                   const char *day) {
+    struct day d = {0};
+    sqlite3_stmt *st = ledger_spend_ready(db, which, id);
+    store_bind_str(st, 2, day);
+    if (sqlite3_step(st) == SQLITE_ROW) {
+        d.tokens = sqlite3_column_int64(st, 0);
+        d.nusd = sqlite3_column_int64(st, 1);
+        d.held_tokens = sqlite3_column_int64(st, 2);
+        d.held_nusd = sqlite3_column_int64(st, 3);
+    }
+    (void)sqlite3_reset(st);
+    return d;
+}
+
+/* As much as is wanted and left, of what has a limit; 0 of what has none. */
+static int ledger_spend_part(const struct ledger_reserve *a, const struct day *d,
+                             int64_t *ret_tokens, int64_t *ret_nusd, struct err *err) {
+    const struct ledger_limits *l = d->limits;
+    struct purse tokens = {l->tokens_per_day, d->tokens, d->held_tokens, a->tokens_least,
+                           a->tokens};
+    struct purse nusd = {l->nusd_per_day, d->nusd, d->held_nusd, a->nusd_least, a->nusd};
+    int64_t some_tokens = 0;
+    int64_t some_nusd = 0;
+    enum purse_verdict of_tokens = purse_open(&tokens, a->partial, &some_tokens);
+    enum purse_verdict of_nusd = purse_open(&nusd, a->partial, &some_nusd);
+    if (of_tokens == PURSE_SPENT)
+        return refuse_tokens(d->whose, l->tokens_per_day, d->tokens, a->tokens_least, err);
+    if (of_nusd == PURSE_SPENT)
+        return refuse_nusd(d->whose, l->nusd_per_day, d->nusd, a->nusd_least, err);
+    if (of_tokens == PURSE_HELD || of_nusd == PURSE_HELD)
+        return ledger_spend_refuse_held(d->whose, of_nusd == PURSE_HELD ? "money" : "tokens", err);
+    if (l->tokens_per_day > 0)
+        *ret_tokens = *ret_tokens > 0 ? MIN(*ret_tokens, some_tokens) : some_tokens;
+    if (l->nusd_per_day > 0)
+        *ret_nusd = *ret_nusd > 0 ? MIN(*ret_nusd, some_nusd) : some_nusd;
+    return 0;
+}
+
+/* What both the key and the project have left. */
 static int ledger_spend_portion(struct ledger_db *db, const struct ledger_reserve *a,
                                 struct reserve *r, struct err *err) {
-    sqlite3_stmt *st = ledger_spend_ready(db, DAY_GET, a->owner);
-    int64_t v[4] = {0};
-    store_bind_str(st, 2, r->day);
-    if (sqlite3_step(st) == SQLITE_ROW)
-        for (int i = 0; i < 4; i++)
-            v[i] = sqlite3_column_int64(st, i);
-    (void)sqlite3_reset(st);
-    struct purse tokens = {a->tokens_per_day, v[0], v[2], a->tokens_least, a->tokens};
-    struct purse nusd = {a->nusd_per_day, v[1], v[3], a->nusd_least, a->nusd};
-    enum purse_verdict of_tokens = purse_open(&tokens, a->partial, &r->tokens);
-    enum purse_verdict of_nusd = purse_open(&nusd, a->partial, &r->nusd);
-    if (of_tokens == PURSE_SPENT)
-        return refuse_tokens(a, v[0], err);
-    if (of_nusd == PURSE_SPENT)
-        return refuse_nusd(a, v[1], err);
-    if (of_tokens == PURSE_HELD || of_nusd == PURSE_HELD)
-        return ledger_spend_refuse_held(of_nusd == PURSE_HELD ? "money" : "tokens", err);
-    return 0;
+    struct day key = ledger_spend_day(db, KEY_DAY_GET, r->key, r->day);
+    struct day project = ledger_spend_day(db, DAY_GET, r->owner, r->day);
+    key.whose = "key";
+    key.limits = &a->limits;
+    project.whose = "project";
+    project.limits = &a->project_limits;
+    int rc = ledger_spend_part(a, &key, &r->tokens, &r->nusd, err);
+    return rc < 0 ? rc : ledger_spend_part(a, &project, &r->tokens, &r->nusd, err);
 }
 
 int ledger_do_reserve(struct ledger_db *db, const struct ledger_reserve *ask,
@@ -322,7 +392,7 @@ int ledger_do_reserve(struct ledger_db *db, const struct ledger_reserve *ask,
         if (r.settled)
             return err_set(err, ERR_CONFLICT, "it is settled already");
     } else {
-        r = ledger_spend_new(db, ask->id, ask->owner);
+        r = ledger_spend_new(db, ask->id, ask->owner, ask->key);
         rc = forfeit_some(db, RESERVE_OVER, ask->owner, err);
         if (rc == 0)
             rc = ledger_spend_portion(db, ask, &r, err);
@@ -368,7 +438,7 @@ static int ledger_spend_settle(struct ledger_db *db, const char *node, const str
         a->input_tokens + a->output_tokens + a->cache_read_tokens + a->cache_write_tokens;
     int rc = 0;
     if (!ledger_spend_find(db, a->id, &r)) {
-        r = ledger_spend_new(db, a->id, a->owner);
+        r = ledger_spend_new(db, a->id, a->owner, a->key);
         r.settled = true;
         rc = ledger_spend_add(db, &r, node, err);
     } else if (r.settled && !r.lost) {

@@ -149,7 +149,9 @@ static void sqlite_tell_own(struct sqlite *l, enum ledger_op op, const struct le
         l->workers.on_change(l->workers.ctx, w, gone, l->list);
     }
     bool missed = worker && (uint64_t)w->version > l->list;
-    if (op == LEDGER_KEY_ADD || op == LEDGER_KEY_REVOKE || missed) {
+    bool keys = op == LEDGER_KEY_ADD || op == LEDGER_KEY_REVOKE || op == LEDGER_KEY_EDIT ||
+                op == LEDGER_PROJECT_EDIT;
+    if (keys || missed) {
         l->seen = -1;
         sqlite_refresh(l);
     }

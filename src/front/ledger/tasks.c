@@ -37,7 +37,7 @@ enum {
     "t.idem_hash, t.webhook, t.secret, t.error_code, t.error_message, "                            \
     "iif(t.webhook IS NULL, NULL, json_object('url', t.webhook, 'state', "                         \
     "coalesce(t.hook_state, 'none'), 'tries', t.hook_tries, 'error', t.hook_error)), "             \
-    "coalesce((SELECT cancel FROM leases WHERE task = t.id), 0)"
+    "coalesce((SELECT cancel FROM leases WHERE task = t.id), 0), t.key"
 
 /* One for each, so that each has an index. */
 #define LIST(which)                                                                                \
@@ -46,7 +46,7 @@ enum {
 static const char *const sql[] = {
     [TASK_ADD] = "INSERT INTO tasks (id, owner, type, title, state, priority, timeout_ms,"
                  " max_attempts, run_at_ms, created_ms, idem, idem_hash, webhook, secret,"
-                 " body_bytes) VALUES (?1,?2,?3,?4,0,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)",
+                 " body_bytes, key) VALUES (?1,?2,?3,?4,0,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)",
     [TASK_ADD_BODY] = "INSERT INTO task_bodies (task, body) VALUES (?1, ?2)",
     [TASK_BY_IDEM] = "SELECT id, idem_hash FROM tasks WHERE owner = ?1 AND idem = ?2",
     [TASK_GET] = "SELECT " COLUMNS ", iif(?3, (SELECT body FROM task_bodies WHERE task = t.id),"
@@ -75,18 +75,19 @@ static const char *const sql[] = {
     [TASK_ADD_RESULT] = "INSERT INTO task_results VALUES (?1, ?2)",
     [TASK_DROP_BODY] = "DELETE FROM task_bodies WHERE task = ?1",
     [TASK_ACCOUNT] =
-        "INSERT INTO usage (owner, day, type, state, tasks, attempts, wall_ms)"
-        " SELECT owner, strftime('%Y-%m-%d', ?2 / 1000, 'unixepoch'), type, state, 1, attempt,"
+        "INSERT INTO usage (owner, key, day, type, state, tasks, attempts, wall_ms)"
+        " SELECT owner, key, strftime('%Y-%m-%d', ?2 / 1000, 'unixepoch'), type, state, 1, attempt,"
         " coalesce((SELECT sum(ended_ms - started_ms) FROM task_attempts WHERE task = id), 0)"
         " FROM tasks WHERE id = ?1"
-        " ON CONFLICT (owner, day, type, state) DO UPDATE SET tasks = tasks + 1,"
+        " ON CONFLICT (owner, key, day, type, state) DO UPDATE SET tasks = tasks + 1,"
         " attempts = attempts + excluded.attempts, wall_ms = wall_ms + excluded.wall_ms",
     [TASK_USAGE] =
-        "SELECT json_group_array(json_object('key', owner, 'day', day, 'type', type, 'tasks', n,"
-        " 'done', done, 'attempts', attempts, 'wall_ms', wall_ms)) FROM (SELECT owner, day, type,"
+        "SELECT json_group_array(json_object('project', iif(owner = '', 'default', owner), 'key',"
+        " key, 'day', day, 'type', type, 'tasks', n, 'done', done, 'attempts', attempts,"
+        " 'wall_ms', wall_ms)) FROM (SELECT owner, key, day, type,"
         " sum(tasks) n, sum(iif(state = 2, tasks, 0)) done, sum(attempts) attempts,"
         " sum(wall_ms) wall_ms FROM usage WHERE (?1 IS NULL OR owner = ?1) AND day >= ?2"
-        " GROUP BY owner, day, type ORDER BY day DESC, owner, type LIMIT ?3)",
+        " GROUP BY owner, key, day, type ORDER BY day DESC, owner, key, type LIMIT ?3)",
 };
 
 const struct ledger_statements ledger_task_statements = {sql, ARRAY_LEN(sql)};
@@ -125,6 +126,7 @@ static void read_task(sqlite3_stmt *st, struct ledger_task *t) {
     store_column_id(st, 0, t->id);
     store_column_id(st, 1, t->owner);
     store_column_id(st, 9, t->run);
+    store_column_id(st, 22, t->key);
 }
 
 int ledger_task_load(struct ledger_db *db, const char *id, const char *owner, bool with_body,
@@ -138,10 +140,10 @@ int ledger_task_load(struct ledger_db *db, const char *id, const char *owner, bo
                                 : store_error(db->db, err, "read a task");
     if (rc == SQLITE_ROW) {
         read_task(st, ret_task);
-        ret_task->body = store_column_dup(st, 22);
-        ret_task->body_len = (size_t)sqlite3_column_bytes(st, 22);
-        ret_task->result = store_column_dup(st, 23);
-        ret_task->attempts = store_column_dup(st, 24);
+        ret_task->body = store_column_dup(st, 23);
+        ret_task->body_len = (size_t)sqlite3_column_bytes(st, 23);
+        ret_task->result = store_column_dup(st, 24);
+        ret_task->attempts = store_column_dup(st, 25);
     }
     (void)sqlite3_reset(st);
     return e;
@@ -222,6 +224,7 @@ static int ledger_tasks_add(struct ledger_db *db, const struct ledger_task_submi
     store_bind_str(st, 12, t->webhook);
     store_bind_str(st, 13, t->secret);
     store_bind_int(st, 14, (int64_t)strlen(t->body));
+    store_bind_str(st, 15, t->key ? t->key : "");
     int rc = store_step(st, "add a task", NULL, err);
     if (rc < 0)
         return rc;

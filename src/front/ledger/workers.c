@@ -18,7 +18,7 @@ enum {
     WORKER_LIST,
 };
 
-#define WORKER_COLUMNS "owner, id, label, version, updated_ms, public"
+#define WORKER_COLUMNS "owner, id, label, version, updated_ms, public, key"
 
 static const char *const sql[] = {
     [WORKER_VERSION] = "SELECT n FROM worker_version",
@@ -27,8 +27,8 @@ static const char *const sql[] = {
                    " WHERE owner = ?1 AND id <> ?2",
     [WORKER_LABEL] = "SELECT 1 FROM workers WHERE label = ?3 AND NOT (owner = ?1 AND id = ?2)",
     [WORKER_PUT] = "INSERT INTO workers (" WORKER_COLUMNS ", bytes, code)"
-                   " VALUES (?1,?2,?3,?4,?5,?6,?7,?8) ON CONFLICT (owner, id) DO UPDATE SET"
-                   " version = ?4, updated_ms = ?5, public = ?6, bytes = ?7, code = ?8",
+                   " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT (owner, id) DO UPDATE SET"
+                   " version = ?4, updated_ms = ?5, public = ?6, key = ?7, bytes = ?8, code = ?9",
     [WORKER_GET] = "SELECT " WORKER_COLUMNS ", code FROM workers WHERE owner = ?1 AND id = ?2",
     [WORKER_DELETE] = "DELETE FROM workers WHERE owner = ?1 AND id = ?2",
     [WORKER_LIST] = "SELECT " WORKER_COLUMNS " FROM workers",
@@ -57,6 +57,7 @@ static void ledger_workers_read(sqlite3_stmt *st, struct ledger_worker *w) {
     store_column_id(st, 0, w->owner);
     column_name(st, 1, w->id);
     column_name(st, 2, w->label);
+    store_column_id(st, 6, w->key);
 }
 
 static sqlite3_stmt *ready_for(struct ledger_db *db, int which, const char *owner, const char *id) {
@@ -157,8 +158,9 @@ static int put_worker(struct ledger_db *db, const struct ledger_worker *w, struc
     store_bind_int(st, 4, w->version);
     store_bind_int(st, 5, w->updated_ms);
     store_bind_int(st, 6, w->public);
-    store_bind_int(st, 7, code_bytes(w));
-    store_bind_str(st, 8, w->code);
+    store_bind_str(st, 7, w->key);
+    store_bind_int(st, 8, code_bytes(w));
+    store_bind_str(st, 9, w->code);
     return store_step(st, "put a worker", NULL, err);
 }
 
@@ -187,8 +189,8 @@ int ledger_do_worker_get(struct ledger_db *db, const struct ledger_worker_get *a
     if (rc == SQLITE_ROW) {
         ret->worker = xmalloc(sizeof(*ret->worker));
         ledger_workers_read(st, ret->worker);
-        ret->worker->code = store_column_dup(st, 6);
-        ret->worker->code_len = (size_t)sqlite3_column_bytes(st, 6);
+        ret->worker->code = store_column_dup(st, 7);
+        ret->worker->code_len = (size_t)sqlite3_column_bytes(st, 7);
     }
     int e = rc == SQLITE_ROW    ? 0
             : rc == SQLITE_DONE ? no_worker(ask->id, err)
@@ -222,7 +224,7 @@ static const char take_sql[] =
     "INSERT OR IGNORE INTO main.workers (" WORKER_COLUMNS ", bytes, code)"
     " SELECT owner, id, label,"
     " (SELECT n FROM main.worker_version) + row_number() OVER (ORDER BY owner, id), updated_ms,"
-    " CASE WHEN json_valid(code) THEN json_type(code, '$.public') IS 'true' ELSE 0 END,"
+    " CASE WHEN json_valid(code) THEN json_type(code, '$.public') IS 'true' ELSE 0 END, owner,"
     " length(CAST(code AS BLOB)), code FROM old.workers;"
     "UPDATE main.worker_version SET n = n + (SELECT count(*) FROM old.workers);";
 static const char missing_sql[] =

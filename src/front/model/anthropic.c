@@ -1,5 +1,6 @@
 /* The Messages API: https://api.anthropic.com/v1/messages and what speaks like it. */
 
+#include "base/cleanup.h"
 #include "base/limits.h"
 #include "front/model/internal.h"
 #include "front/model/messages.h"
@@ -215,8 +216,9 @@ static int anthropic_on_usage(struct model_stream *s, const json_t *usage, bool 
     return stream_usage(s);
 }
 
+/* The event has no other use: parts of it are kept, and may change. */
 static int anthropic_on_block_start(struct model_stream *s, const json_t *event, struct err *err) {
-    const json_t *block = json_object_get(event, "content_block");
+    json_t *block = json_object_get(event, "content_block");
     const char *type = messages_str(block, "type");
     int64_t index = json_integer_value(json_object_get(event, "index"));
     if (strcmp(type, "text") == 0) {
@@ -226,7 +228,7 @@ static int anthropic_on_block_start(struct model_stream *s, const json_t *event,
     if (strcmp(type, "thinking") == 0 || strcmp(type, "redacted_thinking") == 0) {
         buf_clear(&s->signature);
         (void)buf_add_str(&s->signature, messages_str(block, "signature"));
-        int rc = reply_reasoning_open(&s->reply, json_deep_copy(block), err);
+        int rc = reply_reasoning_open(&s->reply, json_incref(block), err);
         const json_t *text = json_object_get(block, "thinking");
         if (rc == 0)
             rc = reply_reasoning(&s->reply, messages_str(block, "thinking"),
@@ -234,7 +236,8 @@ static int anthropic_on_block_start(struct model_stream *s, const json_t *event,
         return rc;
     }
     if (strcmp(type, "web_search_tool_result") == 0)
-        return reply_server(&s->reply, json_deep_copy(block), err);
+        return reply_server(&s->reply, json_incref(block), json_object_get(event, "json"),
+                            s->event_bytes, err);
     if (strcmp(type, "tool_use") != 0)
         return 0;
     int rc = reply_tool_start(&s->reply, index, messages_str(block, "id"),
@@ -249,15 +252,19 @@ static int anthropic_on_block_start(struct model_stream *s, const json_t *event,
     return rc;
 }
 
+/* The member of a delta that has its text; NULL: it has none. */
+static const char *delta_key(const char *type) {
+    return strcmp(type, "text_delta") == 0         ? "text"
+           : strcmp(type, "thinking_delta") == 0   ? "thinking"
+           : strcmp(type, "input_json_delta") == 0 ? "partial_json"
+           : strcmp(type, "signature_delta") == 0  ? "signature"
+                                                   : NULL;
+}
+
 static int anthropic_on_delta(struct model_stream *s, const json_t *event, struct err *err) {
     const json_t *delta = json_object_get(event, "delta");
-    const char *type = messages_str(delta, "type");
+    const char *key = delta_key(messages_str(delta, "type"));
     int64_t index = json_integer_value(json_object_get(event, "index"));
-    const char *key = strcmp(type, "text_delta") == 0         ? "text"
-                      : strcmp(type, "thinking_delta") == 0   ? "thinking"
-                      : strcmp(type, "input_json_delta") == 0 ? "partial_json"
-                      : strcmp(type, "signature_delta") == 0  ? "signature"
-                                                              : NULL;
     const json_t *v = key ? json_object_get(delta, key) : NULL;
     if (!json_is_string(v))
         return 0;
@@ -317,33 +324,93 @@ static int anthropic_on_message_delta(struct model_stream *s, const json_t *even
     return anthropic_on_usage(s, json_object_get(event, "usage"), true);
 }
 
+static int anthropic_on_tree(struct model_stream *s, json_t *event, struct err *err) {
+    const char *type = messages_str(event, "type");
+    const json_t *error = json_object_get(event, "error");
+    if (strcmp(type, "content_block_delta") == 0)
+        return anthropic_on_delta(s, event, err);
+    if (strcmp(type, "content_block_start") == 0)
+        return anthropic_on_block_start(s, event, err);
+    if (strcmp(type, "content_block_stop") == 0)
+        return anthropic_on_block_stop(s, event, err);
+    if (strcmp(type, "message_start") == 0)
+        return anthropic_on_usage(s, json_object_get(json_object_get(event, "message"), "usage"),
+                                  false);
+    if (strcmp(type, "message_delta") == 0)
+        return anthropic_on_message_delta(s, event);
+    if (strcmp(type, "error") == 0)
+        return stream_error(s, 0, messages_str(error, "type"), messages_str(error, "message"), err);
+    if (strcmp(type, "message_stop") == 0)
+        stream_finish(s);
+    return 0;
+}
+
 static int anthropic_on_event(struct model_stream *s, const char *data, size_t len,
                               struct err *err) {
     json_t *event = NULL;
     s->retryable = true;
-    int rc = stream_parse(s, data, len, &event, err);
-    if (rc < 0)
-        return rc;
-    const char *type = messages_str(event, "type");
-    const json_t *error = json_object_get(event, "error");
-    if (strcmp(type, "content_block_delta") == 0)
-        rc = anthropic_on_delta(s, event, err);
-    else if (strcmp(type, "content_block_start") == 0)
-        rc = anthropic_on_block_start(s, event, err);
-    else if (strcmp(type, "content_block_stop") == 0)
-        rc = anthropic_on_block_stop(s, event, err);
-    else if (strcmp(type, "message_start") == 0)
-        rc = anthropic_on_usage(s, json_object_get(json_object_get(event, "message"), "usage"),
-                                false);
-    else if (strcmp(type, "message_delta") == 0)
-        rc = anthropic_on_message_delta(s, event);
-    else if (strcmp(type, "message_stop") == 0)
-        stream_finish(s);
-    else if (strcmp(type, "error") == 0)
-        rc = stream_error(s, 0, messages_str(error, "type"), messages_str(error, "message"), err);
+    int rc = event_parse(s->reply.provider, &s->high, data, len, &event, err);
+    if (rc == 0)
+        rc = anthropic_on_tree(s, event, err);
     json_decref(event);
     return rc;
 }
 
-const struct provider provider_anthropic = {
-    .write = anthropic_write_body, .headers = anthropic_headers, .on_event = anthropic_on_event};
+/* --- a large event, as several --- */
+
+static void anthropic_cut_text(const json_t *event, const char *type, const json_t *text,
+                               json_t *out) {
+    size_t at = 0;
+    json_t *piece;
+    while ((piece = event_piece(text, &at)))
+        (void)json_array_append_new(out, json_pack("{s:s,s:O?,s:{s:s,s:o}}", "type",
+                                                   "content_block_delta", "index",
+                                                   json_object_get(event, "index"), "delta", "type",
+                                                   type, delta_key(type), piece));
+}
+
+/* A block that begins with its content: it goes without, and then what it had comes. */
+static void anthropic_cut_block(json_t *event, json_t *out) {
+    json_t *block = json_object_get(event, "content_block");
+    static const struct {
+        const char *block, *key, *delta;
+    } kinds[] = {{"text", "text", "text_delta"},
+                 {"thinking", "thinking", "thinking_delta"},
+                 {"tool_use", "input", "input_json_delta"}};
+    size_t k = 0;
+    while (k < ARRAY_LEN(kinds) && strcmp(kinds[k].block, messages_str(block, "type")) != 0)
+        k++;
+    (void)json_array_append(out, event);
+    if (k == ARRAY_LEN(kinds)) {
+        char *json = json_dumps(block, JSON_COMPACT); /* who shows it needs no tree */
+        (void)json_object_set_new(event, "json", json ? json_string(json) : NULL);
+        free(json);
+        return;
+    }
+    json_t *value = json_incref(json_object_get(block, kinds[k].key));
+    (void)json_object_del(block, kinds[k].key);
+    char *dumped = json_object_size(value) > 0 ? json_dumps(value, JSON_COMPACT) : NULL;
+    json_t *text = dumped ? json_string(dumped) : json_incref(value);
+    anthropic_cut_text(event, kinds[k].delta, text, out);
+    json_decref(text);
+    json_decref(value);
+    free(dumped);
+}
+
+static void anthropic_cut(json_t *event, json_t *out) {
+    const char *type = messages_str(event, "type");
+    const json_t *delta = json_object_get(event, "delta");
+    const char *delta_type = messages_str(delta, "type");
+    if (strcmp(type, "content_block_start") == 0)
+        anthropic_cut_block(event, out);
+    else if (strcmp(type, "content_block_delta") == 0 && delta_key(delta_type))
+        anthropic_cut_text(event, delta_type, json_object_get(delta, delta_key(delta_type)), out);
+    else
+        (void)json_array_append(out, event);
+}
+
+const struct provider provider_anthropic = {.write = anthropic_write_body,
+                                            .headers = anthropic_headers,
+                                            .on_event = anthropic_on_event,
+                                            .on_tree = anthropic_on_tree,
+                                            .cut = anthropic_cut};

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/fd.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 
 #include <fcntl.h>
@@ -19,6 +20,7 @@ extern const char models_json[];
 struct model_catalog {
     json_t *root;
     const char *defaults[MODEL_PROVIDERS];
+    const json_t *models, *note; /* of the root */
     struct entry {
         struct model_info info;
         const json_t *aliases;
@@ -26,10 +28,11 @@ struct model_catalog {
     } * first;
 };
 
+static const char *const provider_names[MODEL_PROVIDERS] = {
+    [MODEL_ANTHROPIC] = "anthropic", [MODEL_OPENAI] = "openai", [MODEL_DEMO] = "demo"};
+
 const char *model_provider_name(enum model_provider p) {
-    static const char *const names[] = {
-        [MODEL_ANTHROPIC] = "anthropic", [MODEL_OPENAI] = "openai", [MODEL_DEMO] = "demo"};
-    return names[p];
+    return provider_names[p];
 }
 
 static bool parse_provider(const char *text, size_t len, enum model_provider *ret) {
@@ -91,73 +94,67 @@ static struct entry *model_catalog_add(struct model_catalog *c) {
 }
 
 static int read_model(struct model_catalog *c, const json_t *m, struct err *err) {
-    static const char *const keys[] = {"id",
-                                       "provider",
-                                       "aliases",
-                                       "usd_per_million",
-                                       "usd_per_thousand_searches",
-                                       "context",
-                                       "max_output",
-                                       "extra",
-                                       "note",
-                                       NULL};
-    int rc = json_check_keys(m, "a model", keys, err);
-    const char *id = NULL;
-    const char *provider = NULL;
-    if (rc == 0)
-        rc = json_get_str(m, "id", &id, err);
-    if (rc == 0)
-        rc = json_get_str(m, "provider", &provider, err);
+    struct model_wire {
+        const char *id;
+        enum model_provider provider;
+        const json_t *aliases, *extra, *other;
+        int64_t context, max_output;
+    } w = {.provider = MODEL_PROVIDERS};
+    static const struct json_field table[] = {
+        JSON_TEXT("id", struct model_wire, id),
+        JSON_ENUM("provider", struct model_wire, provider, provider_names),
+        JSON_LIST("aliases", struct model_wire, aliases),
+        JSON_TREE("usd_per_million", struct model_wire, other),
+        JSON_TREE("usd_per_thousand_searches", struct model_wire, other),
+        JSON_INT("context", struct model_wire, context, 1, INT32_MAX),
+        JSON_INT("max_output", struct model_wire, max_output, 1, INT32_MAX),
+        JSON_MAP("extra", struct model_wire, extra),
+        JSON_TREE("note", struct model_wire, other),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), m, "a model", &w, err);
     if (rc < 0)
         return rc;
-    if (!id || !*id || strlen(id) > MODEL_ID_BYTES)
+    if (!w.id || !*w.id || strlen(w.id) > MODEL_ID_BYTES)
         return err_set(err, ERR_BAD_REQUEST, "\"id\" must be a name of at most %d bytes",
                        MODEL_ID_BYTES);
-    struct entry *e = model_catalog_add(c);
-    (void)stpcpy(e->info.id, id);
-    if (!provider || !parse_provider(provider, strlen(provider), &e->info.provider))
-        return err_set(err, ERR_BAD_REQUEST, "\"provider\" must be anthropic, openai or demo");
-    e->aliases = json_object_get(m, "aliases");
+    if (w.provider == MODEL_PROVIDERS)
+        return err_set(err, ERR_BAD_REQUEST,
+                       "\"provider\" is missing: \"anthropic\", \"openai\" or \"demo\"");
     size_t i;
     const json_t *alias;
-    if (e->aliases && !json_is_array(e->aliases))
-        return err_set(err, ERR_BAD_REQUEST, "\"aliases\" must be a list of strings");
-    json_array_foreach(e->aliases, i, alias) {
+    json_array_foreach(w.aliases, i, alias) {
         if (!json_is_string(alias))
             return err_set(err, ERR_BAD_REQUEST, "\"aliases\" must be a list of strings");
     }
-    json_t *extra = json_object_get(m, "extra");
-    if (extra && !json_is_object(extra))
-        return err_set(err, ERR_BAD_REQUEST, "\"extra\" must be an object");
-    e->info.extra = extra;
-    rc = model_price_read(m, &e->info.price, err);
-    if (rc == 0)
-        rc = json_get_int(m, "context", 1, INT32_MAX, &e->info.context_tokens, err);
-    if (rc == 0)
-        rc = json_get_int(m, "max_output", 1, INT32_MAX, &e->info.max_output_tokens, err);
-    return rc;
+    struct entry *e = model_catalog_add(c);
+    (void)stpcpy(e->info.id, w.id);
+    e->aliases = w.aliases;
+    e->info.provider = w.provider;
+    e->info.extra = (json_t *)(uintptr_t)w.extra;
+    e->info.context_tokens = w.context;
+    e->info.max_output_tokens = w.max_output;
+    return model_price_read(m, &e->info.price, err);
 }
 
 static int read_root(struct model_catalog *c, struct err *err) {
-    static const char *const keys[] = {"defaults", "models", "note", NULL};
-    int rc = json_check_keys(c->root, "the file", keys, err);
-    if (rc < 0)
-        return rc;
-    const json_t *models = json_object_get(c->root, "models");
-    if (!json_is_array(models))
-        return err_set(err, ERR_BAD_REQUEST, "\"models\" must be a list");
-    for (size_t i = json_array_size(models); i-- > 0;) {
-        rc = read_model(c, json_array_get(models, i), err);
+    static const struct json_field defaults[] = {
+        JSON_TEXT("anthropic", struct model_catalog, defaults[MODEL_ANTHROPIC]),
+        JSON_TEXT("openai", struct model_catalog, defaults[MODEL_OPENAI]),
+        JSON_TEXT("demo", struct model_catalog, defaults[MODEL_DEMO]),
+    };
+    static const struct json_field table[] = {
+        JSON_OBJECT_HERE("defaults", defaults),
+        JSON_LIST("models", struct model_catalog, models),
+        JSON_TREE("note", struct model_catalog, note),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), c->root, "the file", c, err);
+    if (rc == 0 && !c->models)
+        rc = err_set(err, ERR_BAD_REQUEST, "\"models\" must be a list");
+    for (size_t i = json_array_size(c->models); rc == 0 && i-- > 0;) {
+        rc = read_model(c, json_array_get(c->models, i), err);
         if (rc < 0)
             return err_wrap(err, "models[%zu]", i);
     }
-    const json_t *defaults = json_object_get(c->root, "defaults");
-    const char *const known[] = {"anthropic", "openai", "demo", NULL};
-    if (defaults)
-        rc = json_check_keys(defaults, "\"defaults\"", known, err);
-    for (int i = 0; rc == 0 && i < MODEL_PROVIDERS; i++)
-        rc = json_get_str(defaults, model_provider_name((enum model_provider)i), &c->defaults[i],
-                          err);
     return rc;
 }
 

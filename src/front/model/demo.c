@@ -241,7 +241,9 @@ int demo_start(struct model_stream *s, const struct model_request *r, const json
         add_part(d, REPLY_TEXT, NULL, &text);
     }
     /* So that usage is shown; the price is nothing. */
-    (void)json_dump(messages, &s->body);
+    s->asked_bytes = r->bytes;
+    if (r->bytes <= MODEL_AT_ONCE_BYTES)
+        (void)json_dump(messages, &s->body);
     wait_for_next(s);
     return 0;
 }

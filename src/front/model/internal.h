@@ -36,6 +36,38 @@ struct provider {
     /* One event of the answer: tells its content, stop, end and usage to the stream. An error that
      * it returns ends the attempt; it says in s->retryable whether another may help. */
     int (*on_event)(struct model_stream *s, const char *data, size_t len, struct err *err);
+    /* The same for one that was read. */
+    int (*on_tree)(struct model_stream *s, json_t *event, struct err *err);
+    /* Adds events to out which say the same, and none of them much. In any thread. */
+    void (*cut)(json_t *event, json_t *out);
+};
+
+enum {
+    MODEL_AT_ONCE_BYTES = 16 << 10, /* what is larger is read and written by a thread... */
+    MODEL_PIECE_BYTES = 8 << 10,    /* ...and told in pieces, a few in a turn of the loop */
+};
+
+/* What a thread does for a stream, on memory of its own (aside.c). */
+struct stream_aside {
+    struct model_stream *stream; /* NULL: it is over */
+    struct intake_item *item;
+    void (*work)(struct stream_aside *a); /* in the thread */
+    void (*done)(struct model_stream *s, struct stream_aside *a);
+    const struct provider *provider;
+    const char *name; /* the provider's */
+    int rc;
+    struct err err;
+    char *data; /* of an event */
+    size_t len;
+    int high;
+    json_t *pieces;            /* what it was cut into */
+    struct reply_input *input; /* of a tool call */
+    const struct models *m;    /* of a request: */
+    struct model_info info;
+    struct model_request request;
+    char *system;
+    json_t *messages;
+    struct buf body; /* what it is written to */
 };
 
 extern const struct provider provider_anthropic;
@@ -65,7 +97,8 @@ struct model_stream {
     void *ctx;
     struct reply reply;
     struct sse sse;
-    struct buf body; /* of the request, for further attempts */
+    struct buf body;    /* of the request, for further attempts */
+    size_t asked_bytes; /* about, of one without a body: of the demo */
     struct buf error_body;
     struct buf signature; /* of the thinking block that is open */
     json_t *ids;          /* of the tool calls in the conversation */
@@ -83,9 +116,19 @@ struct model_stream {
     bool output_known;
     bool usage_odd; /* some count was none: all of them are estimated */
     enum model_stop stop;
-    int high;          /* the first half of a split character, or 0 */
-    size_t turn_bytes; /* that came since others had a turn */
-    struct later turn; /* posted while it waits for the next one */
+    int high;           /* the first half of a split character, or 0 */
+    size_t event_bytes; /* of the one that is told */
+    size_t turn_bytes;  /* that came since others had a turn */
+    struct later turn;  /* posted while it waits for the next one */
+    /* What comes waits while a thread reads something, or pieces of it are told. */
+    char *owner;
+    struct stream_aside *aside;
+    json_t *pieces; /* events */
+    size_t piece;   /* the next of them */
+    struct buf rest;
+    bool ended; /* the connection has, meanwhile... */
+    bool broke; /* ...because of this */
+    struct err why;
     unsigned depth;
 };
 
@@ -109,9 +152,26 @@ void stream_enter(struct model_stream *s);
 void stream_leave(struct model_stream *s);
 
 /* One event's JSON. A character that a server split between two events (JSON.stringify writes its
- * halves as lone surrogates) is put together again. */
-int stream_parse(struct model_stream *s, const char *data, size_t len, json_t **ret_event,
-                 struct err *err);
+ * halves as lone surrogates) is put together again: high is the half that waits, or 0. */
+int event_parse(const char *provider, int *high, const char *data, size_t len, json_t **ret_event,
+                struct err *err);
+/* The next piece of a text, from *at on; NULL: that was all. */
+json_t *event_piece(const json_t *text, size_t *at);
+
+/* --- aside.c --- */
+
+/* Whether the thread is to do it. */
+bool stream_is_large(const struct model_stream *s, size_t bytes);
+/* Begins the work of a, which it takes; its done comes from the loop, unless the stream is over. */
+void stream_start_aside(struct model_stream *s, size_t bytes, struct stream_aside *a);
+void stream_stop_aside(struct model_stream *s);
+/* Frees a tree in a thread. */
+void stream_dispose(struct model_stream *s, json_t *tree);
+struct stream_aside *aside_event(const struct model_stream *s, const char *data, size_t len);
+struct stream_aside *aside_input(struct reply_input *input);
+/* Takes the messages, which are normalised. */
+struct stream_aside *aside_request(const struct model_stream *s, const struct model_request *r,
+                                   json_t *messages);
 /* For a provider's error object or body: the text for a person, and whether trying again helps. The
  * type may be NULL. */
 int stream_error(struct model_stream *s, int status, const char *type, const char *message,

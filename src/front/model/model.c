@@ -54,17 +54,39 @@ static int model_check_tools(const json_t *tools, struct err *err) {
     return 0;
 }
 
-static int model_begin(struct model_stream *s, const struct model_request *r,
-                       const json_t *messages, struct err *err) {
-    struct json_writer w;
-    if (!s->provider)
-        return demo_start(s, r, messages, err);
-    json_writer_init(&w, &s->body);
-    s->provider->write(s->m, r, messages, &w);
+/* The body is written. */
+static int model_send(struct model_stream *s, struct err *err) {
     if (s->body.full)
         return err_set(err, ERR_TOO_LARGE, "the conversation exceeds %d bytes",
                        LIMIT_MODEL_REQUEST_BYTES);
-    return 0;
+    int rc = stream_attempt(s, err);
+    return rc < 0 ? err_wrap(err, "the base URL or the key of %s", s->reply.provider) : 0;
+}
+
+static void model_on_written(struct model_stream *s, struct stream_aside *a) {
+    struct err err;
+    s->body = a->body;
+    a->body = (struct buf){0};
+    if (model_send(s, &err) < 0)
+        stream_fail(s, &err, false);
+}
+
+/* Takes the messages. */
+static int model_begin(struct model_stream *s, const struct model_request *r, json_t *messages,
+                       struct err *err) {
+    _cleanup_(json) json_t *own = messages;
+    struct json_writer w;
+    if (!s->provider)
+        return demo_start(s, r, messages, err);
+    if (stream_is_large(s, r->bytes)) {
+        struct stream_aside *a = aside_request(s, r, steal_ptr(&own));
+        a->done = model_on_written;
+        stream_start_aside(s, r->bytes, a);
+        return 0;
+    }
+    json_writer_init(&w, &s->body);
+    s->provider->write(s->m, r, messages, &w);
+    return model_send(s, err);
 }
 
 int model_stream(struct models *m, const struct model_request *request,
@@ -89,9 +111,13 @@ int model_stream(struct models *m, const struct model_request *request,
     buf_init(&s->body, LIMIT_MODEL_REQUEST_BYTES);
     buf_init(&s->error_body, LIMIT_MODEL_ERROR_BYTES + 1);
     buf_init(&s->signature, m->opt.event_bytes);
+    buf_init(&s->rest, LIMIT_MODEL_EVENT_BYTES);
+    s->owner = xstrdup(request->owner ? request->owner : "");
     reply_init(&s->reply, &s->cb, ctx, m->opt.reply_bytes);
     s->reply.provider = model_provider_name(s->info.provider);
     s->reply.used_ids = s->ids;
+    if (m->opt.intake && s->provider)
+        s->reply.read_at_once = MODEL_AT_ONCE_BYTES;
     (void)uv_timer_init(m->loop, &s->timer);
     s->next = m->streams;
     s->link = &m->streams;
@@ -99,12 +125,7 @@ int model_stream(struct models *m, const struct model_request *request,
         s->next->link = &s->next;
     m->streams = s;
     stream_enter(s);
-    rc = model_begin(s, request, messages, err);
-    if (rc == 0 && s->provider) {
-        rc = stream_attempt(s, err);
-        if (rc < 0)
-            rc = err_wrap(err, "the base URL or the key of %s", s->reply.provider);
-    }
+    rc = model_begin(s, request, steal_ptr(&messages), err);
     if (rc < 0)
         stream_drop(s);
     else
@@ -148,7 +169,7 @@ int models_create(uv_loop_t *loop, const struct models_options *options, struct 
         free(m);
         return rc;
     }
-    later_queue_init(&m->turns, loop);
+    later_queue_init_next(&m->turns, loop);
     char *const *v = o->secrets->values;
     m->urls[MODEL_ANTHROPIC] =
         make_url(v[SECRET_ANTHROPIC_BASE_URL], "https://api.anthropic.com", "/v1", "/messages");

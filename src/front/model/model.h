@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/common/intake.h"
 #include "front/common/secrets.h"
 #include "front/model/catalog.h"
 #include "front/model/meter.h"
@@ -47,12 +48,15 @@ struct models_options {
     unsigned retry_base_ms; /* 0: 500; doubles each time, with jitter */
     unsigned retry_wait_ms; /* the longest wait; a Retry-After beyond it ends the stream */
     int demo_delay_ms;      /* between two pieces of the demo's text; -1: the default, 0: none */
+    struct intake *intake;  /* where what is large is read and written; NULL: on the loop */
 };
 
 struct model_request {
     const struct model_info *model;
-    const char *system; /* or NULL */
-    const json_t *messages;
+    const char *system;         /* or NULL */
+    const json_t *messages;     /* of which nothing may change while the stream is not over */
+    size_t bytes;               /* about how many they have as JSON: a thread writes many */
+    const char *owner;          /* whose turn the thread's work is; NULL: nobody's */
     const json_t *server_tools; /* the provider's own, as it names them; anthropic only; or NULL.
                                    What they gave is in the message as
                                    {"type": "server", "raw": the block} */
@@ -70,6 +74,15 @@ enum model_stop {
     MODEL_STOP_OTHER,
 };
 
+/* The input of a tool call. If it is no object, the error says why: the loop gives that text to the
+ * model as the tool's result and runs nothing. */
+struct model_input {
+    const json_t *tree; /* an object, or NULL */
+    const char *text;   /* the same as compact JSON */
+    size_t len;
+    const char *error;
+};
+
 /* Each may be NULL. Text comes in pieces that are whole UTF-8 each, unless the server splits one.
  * Any of them may cancel the stream. Pointers are borrowed. */
 struct model_callbacks {
@@ -82,10 +95,9 @@ struct model_callbacks {
     void (*on_tool_start)(void *ctx, const char *id, const char *name);
     /* A piece of the input's JSON text. */
     void (*on_tool_delta)(void *ctx, const char *id, const char *json, size_t len);
-    /* The whole input, an object. If it was no such thing, input is NULL and `error` says why: the
-     * loop gives that text to the model as the tool's result and runs nothing. */
-    void (*on_tool_end)(void *ctx, const char *id, const char *name, const json_t *input,
-                        const char *error);
+    /* The whole input, when it was read: other calls may have begun meanwhile. */
+    void (*on_tool_end)(void *ctx, const char *id, const char *name,
+                        const struct model_input *input);
     /* The sums of this stream so far, not a difference. The last call comes before the end. */
     void (*on_usage)(void *ctx, const struct model_usage *usage);
     /* The attempt failed before the first token; the next begins after wait_ms. */
@@ -117,8 +129,8 @@ struct model_catalog *models_catalog(struct models *m);
 /* Those that models.json lists and that can be used, for clients to choose from: a list. */
 json_t *models_list(struct models *m);
 
-/* The request is read before this returns; nothing of it is kept. No callback comes before it
- * returns. On failure no callback comes at all. */
+/* Nothing of the request is borrowed when this returns. No callback comes before it returns. On
+ * failure no callback comes at all. */
 int model_stream(struct models *m, const struct model_request *request,
                  const struct model_callbacks *callbacks, void *ctx,
                  struct model_stream **ret_stream, struct err *err);

@@ -290,6 +290,26 @@ static int openai_on_choice(struct model_stream *s, const json_t *choice, struct
     return rc;
 }
 
+static int openai_on_tree(struct model_stream *s, json_t *event, struct err *err) {
+    int rc = 0;
+    const json_t *error = json_object_get(event, "error");
+    if (json_is_object(error) || json_is_string(error)) {
+        const char *type = messages_str(error, "type");
+        const json_t *code = json_object_get(error, "code");
+        return stream_error(
+            s, json_is_integer(code) ? (int)json_integer_value(code) : 0,
+            *type ? type : messages_str(error, "code"),
+            json_is_string(error) ? json_string_value(error) : messages_str(error, "message"), err);
+    }
+    const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
+    if (choice)
+        rc = openai_on_choice(s, choice, err);
+    const json_t *usage = json_object_get(event, "usage");
+    if (rc == 0 && json_is_object(usage))
+        rc = openai_on_usage(s, usage);
+    return rc;
+}
+
 static int openai_on_event(struct model_stream *s, const char *data, size_t len, struct err *err) {
     if (len == 6 && memcmp(data, "[DONE]", 6) == 0) {
         if (s->state == STREAM_EVENTS)
@@ -299,28 +319,72 @@ static int openai_on_event(struct model_stream *s, const char *data, size_t len,
     }
     json_t *event = NULL;
     s->retryable = true;
-    int rc = stream_parse(s, data, len, &event, err);
-    if (rc < 0)
-        return rc;
-    const json_t *error = json_object_get(event, "error");
-    if (json_is_object(error) || json_is_string(error)) {
-        const char *type = messages_str(error, "type");
-        const json_t *code = json_object_get(error, "code");
-        rc = stream_error(
-            s, json_is_integer(code) ? (int)json_integer_value(code) : 0,
-            *type ? type : messages_str(error, "code"),
-            json_is_string(error) ? json_string_value(error) : messages_str(error, "message"), err);
-    } else {
-        const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
-        if (choice)
-            rc = openai_on_choice(s, choice, err);
-        const json_t *usage = json_object_get(event, "usage");
-        if (rc == 0 && json_is_object(usage))
-            rc = openai_on_usage(s, usage);
-    }
+    int rc = event_parse(s->reply.provider, &s->high, data, len, &event, err);
+    if (rc == 0)
+        rc = openai_on_tree(s, event, err);
     json_decref(event);
     return rc;
 }
 
-const struct provider provider_openai = {
-    .write = openai_write_body, .headers = openai_headers, .on_event = openai_on_event};
+/* --- a large event, as several --- */
+
+/* Takes the delta. */
+static void openai_add_delta(json_t *out, json_t *delta) {
+    (void)json_array_append_new(out, json_pack("{s:[{s:o}]}", "choices", "delta", delta));
+}
+
+static void openai_cut_content(const json_t *delta, const char *key, json_t *out) {
+    const json_t *text = json_object_get(delta, key);
+    size_t at = 0;
+    json_t *piece;
+    while ((piece = event_piece(text, &at)))
+        openai_add_delta(out, json_pack("{s:o}", key, piece));
+}
+
+static void openai_cut_call(const json_t *call, size_t place, json_t *out) {
+    const json_t *function = json_object_get(call, "function");
+    json_t *arguments = json_object_get(function, "arguments");
+    const json_t *number = json_object_get(call, "index");
+    json_int_t index = json_is_integer(number) ? json_integer_value(number) : (json_int_t)place;
+    openai_add_delta(out, json_pack("{s:[{s:I,s:O?,s:{s:O?}}]}", "tool_calls", "index", index, "id",
+                                    json_object_get(call, "id"), "function", "name",
+                                    json_object_get(function, "name")));
+    char *dumped = json_is_object(arguments) ? json_dumps(arguments, JSON_COMPACT) : NULL;
+    json_t *text = dumped ? json_string(dumped) : json_incref(arguments);
+    size_t at = 0;
+    json_t *piece;
+    while ((piece = event_piece(text, &at)))
+        openai_add_delta(out, json_pack("{s:[{s:I,s:{s:o}}]}", "tool_calls", "index", index,
+                                        "function", "arguments", piece));
+    json_decref(text);
+    free(dumped);
+}
+
+/* In the order of openai_on_choice(). */
+static void openai_cut(json_t *event, json_t *out) {
+    json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
+    const json_t *delta = json_object_get(choice, "delta");
+    if (!delta)
+        delta = json_object_get(choice, "message");
+    if (!delta || json_object_get(event, "error")) {
+        (void)json_array_append(out, event);
+        return;
+    }
+    bool has = json_object_get(delta, "reasoning_content") != NULL;
+    openai_cut_content(delta, has ? "reasoning_content" : "reasoning", out);
+    openai_cut_content(delta, "content", out);
+    openai_cut_content(delta, "refusal", out);
+    const json_t *calls = json_object_get(delta, "tool_calls");
+    for (size_t i = 0; i < json_array_size(calls); i++)
+        openai_cut_call(json_array_get(calls, i), i, out);
+    (void)json_array_append_new(out,
+                                json_pack("{s:[{s:{},s:O?}],s:O?}", "choices", "delta",
+                                          "finish_reason", json_object_get(choice, "finish_reason"),
+                                          "usage", json_object_get(event, "usage")));
+}
+
+const struct provider provider_openai = {.write = openai_write_body,
+                                         .headers = openai_headers,
+                                         .on_event = openai_on_event,
+                                         .on_tree = openai_on_tree,
+                                         .cut = openai_cut};

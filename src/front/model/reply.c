@@ -5,12 +5,13 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, size_t max_bytes) {
-    *r = (struct reply){.cb = cb, .ctx = ctx, .max_bytes = max_bytes};
+    *r = (struct reply){.cb = cb, .ctx = ctx, .max_bytes = max_bytes, .read_at_once = SIZE_MAX};
 }
 
 void reply_finish(struct reply *r) {
@@ -23,6 +24,7 @@ void reply_finish(struct reply *r) {
         buf_finish(&b->text);
         json_decref(b->input);
         json_decref(b->raw);
+        json_decref(b->raw_json);
     }
     free(r->blocks);
     r->blocks = NULL;
@@ -137,10 +139,10 @@ int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err) {
     return 0;
 }
 
-int reply_server(struct reply *r, json_t *raw, struct err *err) {
+int reply_server(struct reply *r, json_t *raw, json_t *json, size_t bytes, struct err *err) {
     struct reply_block *b;
     int rc = reply_close_text(r, err);
-    r->bytes += json_dumpb(raw, NULL, 0, JSON_COMPACT);
+    r->bytes += bytes;
     if (rc == 0 && r->bytes > r->max_bytes)
         rc = too_large(r, err);
     if (rc == 0)
@@ -150,6 +152,7 @@ int reply_server(struct reply *r, json_t *raw, struct err *err) {
         return rc;
     }
     b->raw = raw;
+    b->raw_json = json_incref(json);
     b->open = false;
     return 0;
 }
@@ -179,8 +182,7 @@ bool reply_tool_is_same(const struct reply *r, int64_t index, const char *id, co
     if (*id)
         return strcmp(b->server_id, id) == 0;
     /* Without ids, what comes after a whole object is the next call. */
-    return b->text.len == 0 || b->text.data[b->text.len - 1] != '}' ||
-           !json_is_valid(b->text.data, b->text.len);
+    return b->text.len == 0 || b->text.data[b->text.len - 1] != '}' || b->depth > 0;
 }
 
 bool reply_has_tools(const struct reply *r) {
@@ -226,6 +228,22 @@ int reply_tool_start(struct reply *r, int64_t index, const char *id, const char 
     return model_reply_alive(r);
 }
 
+/* An input may come in thousands of pieces: none is looked at twice. */
+static void follow_input(struct reply_block *b, const char *json, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        char c = json[i];
+        if (b->escaped) {
+            b->escaped = false;
+        } else if (b->in_string) {
+            b->escaped = c == '\\';
+            b->in_string = c != '"';
+        } else {
+            b->in_string = c == '"';
+            b->depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
+        }
+    }
+}
+
 int reply_tool_delta(struct reply *r, int64_t index, const char *json, size_t len,
                      struct err *err) {
     struct reply_block *b = model_reply_find_tool(r, index);
@@ -234,25 +252,67 @@ int reply_tool_delta(struct reply *r, int64_t index, const char *json, size_t le
     int rc = add_bytes(r, b, json, len, err);
     if (rc < 0)
         return rc;
+    follow_input(b, json, len);
     if (r->cb->on_tool_delta)
         r->cb->on_tool_delta(r->ctx, b->id, json, len);
     return model_reply_alive(r);
 }
 
-static void model_reply_read_input(struct reply_block *b) {
+static struct reply_input *model_reply_make_input(struct reply *r, struct reply_block *b) {
+    struct reply_input *in = xcalloc(1, sizeof(*in));
+    in->block = (size_t)(b - r->blocks);
+    in->name = xstrdup(b->name);
+    in->json = b->text.len > 0 ? buf_steal(&b->text, &in->len) : xstrdup("{}");
+    b->unread = false;
+    return in;
+}
+
+struct reply_input *reply_take_input(struct reply *r) {
+    for (size_t i = 0; i < r->count; i++)
+        if (r->blocks[i].unread)
+            return model_reply_make_input(r, &r->blocks[i]);
+    return NULL;
+}
+
+void reply_input_read(struct reply_input *in) {
     struct err why;
-    json_t *input = NULL;
-    const char *text = b->text.len > 0 ? b->text.data : "{}";
-    if (json_parse(text, strlen(text), "the input", &input, &why) == 0 && !json_is_object(input))
+    json_t *tree = NULL;
+    if (json_parse(in->json, strlen(in->json), "the input", &tree, &why) == 0 &&
+        !json_is_object(tree))
         (void)err_set(&why, ERR_BAD_REQUEST, "the input is not a JSON object");
-    if (json_is_object(input)) {
-        b->input = input;
+    if (json_is_object(tree)) {
+        in->tree = tree;
+        in->text = json_dump_text(tree, SIZE_MAX / 2, &in->text_len);
         return;
     }
-    json_decref(input);
-    b->input_error = text_make("The input of %.100s could not be read: %.300s. Call it again with "
-                               "valid JSON.",
-                               b->name, why.message);
+    json_decref(tree);
+    in->error = text_make("The input of %.100s could not be read: %.300s. Call it again with "
+                          "valid JSON.",
+                          in->name, why.message);
+}
+
+void reply_input_free(struct reply_input *in) {
+    if (!in)
+        return;
+    json_decref(in->tree);
+    free(in->name);
+    free(in->json);
+    free(in->text);
+    free(in->error);
+    free(in);
+}
+
+int reply_give_input(struct reply *r, struct reply_input *in) {
+    struct reply_block *b = &r->blocks[in->block];
+    b->input = json_incref(in->tree);
+    b->input_error = steal_ptr(&in->error);
+    if (r->cb->on_tool_end)
+        r->cb->on_tool_end(
+            r->ctx, b->id, b->name,
+            &(struct model_input){
+                .tree = in->tree, .text = in->text, .len = in->text_len, .error = b->input_error});
+    reply_input_free(in);
+    return model_reply_alive(r);
 }
 
 int reply_tool_end(struct reply *r, int64_t index, struct err *err) {
@@ -261,10 +321,12 @@ int reply_tool_end(struct reply *r, int64_t index, struct err *err) {
     if (!b)
         return 0;
     b->open = false;
-    model_reply_read_input(b);
-    if (r->cb->on_tool_end)
-        r->cb->on_tool_end(r->ctx, b->id, b->name, b->input, b->input_error);
-    return model_reply_alive(r);
+    b->unread = b->text.len > r->read_at_once;
+    if (b->unread)
+        return 0;
+    struct reply_input *in = model_reply_make_input(r, b);
+    reply_input_read(in);
+    return reply_give_input(r, in);
 }
 
 int reply_close_all(struct reply *r, struct err *err) {
@@ -276,14 +338,15 @@ int reply_close_all(struct reply *r, struct err *err) {
 }
 
 static json_t *model_reply_block_json(const struct reply *r, const struct reply_block *b) {
-    json_t *text = json_stringn(b->text.data ? b->text.data : "", b->text.len);
-    if (!text) /* pieces that are UTF-8 each may not be it together */
-        text = json_string("");
+    const char *said = b->text.data ? b->text.data : "";
+    /* Pieces that are UTF-8 each may not be it together. */
+    json_t *text = utf8_is_valid(said, b->text.len) ? json_stringn_nocheck(said, b->text.len)
+                                                    : json_string("");
     if (b->type == REPLY_TEXT)
         return json_pack("{s:s, s:o}", "type", "text", "text", text);
     if (b->type == REPLY_SERVER) {
         json_decref(text);
-        return json_pack("{s:s, s:O}", "type", "server", "raw", b->raw);
+        return json_pack("{s:s, s:O, s:O*}", "type", "server", "raw", b->raw, "json", b->raw_json);
     }
     if (b->type == REPLY_REASONING) {
         json_t *j = json_pack("{s:s, s:o}", "type", "reasoning", "text", text);
@@ -306,7 +369,7 @@ json_t *reply_message(const struct reply *r) {
     for (size_t i = 0; i < r->count; i++) {
         const struct reply_block *b = &r->blocks[i];
         bool empty = b->type == REPLY_TEXT && b->text.len == 0;
-        if (!empty && !(b->type == REPLY_TOOL && b->open))
+        if (!empty && !(b->type == REPLY_TOOL && (b->open || b->unread)))
             (void)json_array_append_new(content, model_reply_block_json(r, b));
     }
     return json_pack("{s:s, s:o}", "role", "assistant", "content", content);

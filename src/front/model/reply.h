@@ -24,8 +24,25 @@ struct reply_block {
     json_t *input;
     char *input_error;
     json_t *raw;
-    bool told; /* its start */
+    json_t *raw_json; /* the same as text, of a large one */
+    bool told;        /* its start */
     bool open;
+    bool unread; /* a call that has ended, with an input that is still to be read */
+    /* How deep its input is in objects and lists, so far, and in a string. */
+    int64_t depth;
+    bool in_string, escaped;
+};
+
+/* The input of a call. A large one is read by a thread: it has its own memory. */
+struct reply_input {
+    size_t block;
+    char *name;
+    char *json; /* as it came */
+    size_t len;
+    json_t *tree; /* an object, or NULL and an error */
+    char *text;   /* the same as compact JSON */
+    size_t text_len;
+    char *error;
 };
 
 struct reply {
@@ -38,6 +55,7 @@ struct reply {
     size_t count;
     size_t bytes;
     size_t max_bytes;
+    size_t read_at_once; /* larger inputs wait for reply_take_input() */
 };
 
 void reply_init(struct reply *r, const struct model_callbacks *cb, void *ctx, size_t max_bytes);
@@ -46,8 +64,9 @@ int reply_text(struct reply *r, const char *text, size_t len, struct err *err);
 int reply_reasoning(struct reply *r, const char *text, size_t len, struct err *err);
 /* Opens a reasoning block that keeps the provider's own form; raw is stolen. */
 int reply_reasoning_open(struct reply *r, json_t *raw, struct err *err);
-/* What a tool of the provider's own gave; raw is stolen. */
-int reply_server(struct reply *r, json_t *raw, struct err *err);
+/* What a tool of the provider's own gave, in so many bytes; raw is stolen. json: the same as text,
+ * a string, or NULL. */
+int reply_server(struct reply *r, json_t *raw, json_t *json, size_t bytes, struct err *err);
 /* How many blocks of a type there are. */
 size_t reply_count(const struct reply *r, enum reply_type type);
 /* The reasoning block that is open, or NULL. */
@@ -59,10 +78,18 @@ int reply_tool_start(struct reply *r, int64_t index, const char *id, const char 
 bool reply_tool_is_same(const struct reply *r, int64_t index, const char *id, const char *name);
 bool reply_tool_is_open(const struct reply *r, int64_t index);
 int reply_tool_delta(struct reply *r, int64_t index, const char *json, size_t len, struct err *err);
+/* Tells the call, unless its input is left to reply_take_input(). */
 int reply_tool_end(struct reply *r, int64_t index, struct err *err);
+/* The next input that is to be read; NULL: there is none. */
+struct reply_input *reply_take_input(struct reply *r);
+/* In any thread. */
+void reply_input_read(struct reply_input *in);
+void reply_input_free(struct reply_input *in);
+/* It was read: tells the call. Takes the input. */
+int reply_give_input(struct reply *r, struct reply_input *in);
 /* Ends the text or reasoning that is open. */
 int reply_close_text(struct reply *r, struct err *err);
 int reply_close_all(struct reply *r, struct err *err);
 bool reply_has_tools(const struct reply *r);
-/* The message in neutral form; blocks that are still open are left out if they are tool calls. */
+/* The message in neutral form; tool calls that are open or not read are left out. */
 json_t *reply_message(const struct reply *r);

@@ -1,6 +1,7 @@
 #include "front/model/script.h"
 
 #include "base/cleanup.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -19,33 +20,39 @@ enum {
 /* --- checking --- */
 
 static int check_call(const json_t *call, struct err *err) {
-    static const char *const keys[] = {"tool", "input", NULL};
-    int rc = json_check_keys(call, "\"call\"", keys, err);
-    if (rc == 0 && !json_is_string(json_object_get(call, "tool")))
+    struct script_call {
+        const char *tool;
+        const json_t *input;
+    } w = {0};
+    static const struct json_field table[] = {JSON_TEXT("tool", struct script_call, tool),
+                                              JSON_MAP("input", struct script_call, input)};
+    int rc = json_table_read(table, ARRAY_LEN(table), call, "\"call\"", &w, err);
+    if (rc == 0 && !w.tool)
         rc = err_set(err, ERR_BAD_REQUEST, "\"call\" needs \"tool\"");
-    if (rc == 0 && !json_is_object(json_object_get(call, "input")))
+    if (rc == 0 && !w.input)
         rc = err_set(err, ERR_BAD_REQUEST, "\"call\" needs \"input\", an object");
     return rc;
 }
 
 static int check_choice(const json_t *step, struct err *err) {
-    static const char *const keys[] = {"if", "think", "say", "repeat", "call", "fail", NULL};
-    static const char *const texts[] = {"if", "think", "say", "fail"};
-    int rc = json_check_keys(step, "a step", keys, err);
-    for (size_t i = 0; rc == 0 && i < ARRAY_LEN(texts); i++) {
-        const char *ignored;
-        rc = json_get_str(step, texts[i], &ignored, err);
-    }
-    int64_t repeat = 1;
-    if (rc == 0)
-        rc = json_get_int(step, "repeat", 1, REPEAT_MAX, &repeat, err);
-    const json_t *call = json_object_get(step, "call");
-    if (rc < 0 || !call)
-        return rc;
-    if (!json_is_array(call))
-        return check_call(call, err);
-    for (size_t i = 0; rc == 0 && i < json_array_size(call); i++)
-        rc = check_call(json_array_get(call, i), err);
+    struct script_step {
+        const char *text;
+        int64_t repeat;
+        const json_t *call;
+    } w = {0};
+    static const struct json_field table[] = {
+        JSON_TEXT("if", struct script_step, text),
+        JSON_TEXT("think", struct script_step, text),
+        JSON_TEXT("say", struct script_step, text),
+        JSON_INT("repeat", struct script_step, repeat, 1, REPEAT_MAX),
+        JSON_TEXT("fail", struct script_step, text),
+        JSON_TREE("call", struct script_step, call),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), step, "a step", &w, err);
+    if (rc == 0 && w.call && !json_is_array(w.call))
+        return check_call(w.call, err);
+    for (size_t i = 0; rc == 0 && i < json_array_size(w.call); i++)
+        rc = check_call(json_array_get(w.call, i), err);
     return rc;
 }
 
@@ -59,30 +66,31 @@ static int check_step(const json_t *step, struct err *err) {
 }
 
 static int check_script(const json_t *s, struct err *err) {
-    static const char *const keys[] = {"when", "example", "steps", NULL};
-    const char *when = NULL;
-    const char *example = NULL;
-    int rc = json_check_keys(s, "a script", keys, err);
-    if (rc == 0)
-        rc = json_get_str(s, "when", &when, err);
-    if (rc == 0)
-        rc = json_get_str(s, "example", &example, err);
+    struct script_wire {
+        const char *when, *example;
+        const json_t *steps;
+    } w = {0};
+    static const struct json_field table[] = {
+        JSON_TEXT("when", struct script_wire, when),
+        JSON_TEXT("example", struct script_wire, example),
+        JSON_LIST("steps", struct script_wire, steps),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), s, "a script", &w, err);
     if (rc < 0)
         return rc;
     regex_t re;
-    int bad = when ? regcomp(&re, when, REG_EXTENDED | REG_ICASE) : REG_BADPAT;
+    int bad = w.when ? regcomp(&re, w.when, REG_EXTENDED | REG_ICASE) : REG_BADPAT;
     if (bad) {
         char why[100] = "is missing";
-        if (when)
+        if (w.when)
             (void)regerror(bad, &re, why, sizeof(why));
         return err_set(err, ERR_BAD_REQUEST, "\"when\": %s", why);
     }
     regfree(&re);
-    const json_t *steps = json_object_get(s, "steps");
-    if (!json_is_array(steps) || json_array_size(steps) == 0)
+    if (json_array_size(w.steps) == 0)
         return err_set(err, ERR_BAD_REQUEST, "\"steps\" must be a list of at least one step");
-    for (size_t i = 0; i < json_array_size(steps); i++) {
-        rc = check_step(json_array_get(steps, i), err);
+    for (size_t i = 0; i < json_array_size(w.steps); i++) {
+        rc = check_step(json_array_get(w.steps, i), err);
         if (rc < 0)
             return err_wrap(err, "steps[%zu]", i);
     }
@@ -90,24 +98,22 @@ static int check_script(const json_t *s, struct err *err) {
 }
 
 int script_check(const json_t *script, struct err *err) {
-    static const char *const keys[] = {"preface", "preface_as", "fallback",
-                                       "scripts", "note",       NULL};
-    const char *ignored;
-    int rc = json_check_keys(script, "the file", keys, err);
-    if (rc == 0)
-        rc = json_get_str(script, "preface", &ignored, err);
-    if (rc == 0)
-        rc = json_get_str(script, "fallback", &ignored, err);
-    const char *as = NULL;
-    if (rc == 0)
-        rc = json_get_str(script, "preface_as", &as, err);
-    if (rc == 0 && as && strcmp(as, "say") != 0 && strcmp(as, "think") != 0)
-        rc = err_set(err, ERR_BAD_REQUEST, "\"preface_as\" must be say or think");
-    const json_t *scripts = json_object_get(script, "scripts");
-    if (rc == 0 && scripts && !json_is_array(scripts))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"scripts\" must be a list");
-    for (size_t i = 0; rc == 0 && i < json_array_size(scripts); i++) {
-        rc = check_script(json_array_get(scripts, i), err);
+    static const char *const ways[] = {"say", "think"};
+    struct script_file {
+        const char *text;
+        unsigned preface_as;
+        const json_t *scripts, *note;
+    } w = {0};
+    static const struct json_field table[] = {
+        JSON_TEXT("preface", struct script_file, text),
+        JSON_ENUM("preface_as", struct script_file, preface_as, ways),
+        JSON_TEXT("fallback", struct script_file, text),
+        JSON_LIST("scripts", struct script_file, scripts),
+        JSON_TREE("note", struct script_file, note),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), script, "the file", &w, err);
+    for (size_t i = 0; rc == 0 && i < json_array_size(w.scripts); i++) {
+        rc = check_script(json_array_get(w.scripts, i), err);
         if (rc < 0)
             return err_wrap(err, "scripts[%zu]", i);
     }

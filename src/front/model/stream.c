@@ -35,6 +35,8 @@ static const struct sm_state states[] = {
 static const struct sm stream_sm = {"model stream", states, ARRAY_LEN(states)};
 
 static void fail_by_fetch(struct model_stream *s, const struct err *why);
+static void model_stream_go_on(struct model_stream *s);
+static bool model_stream_read_input(struct model_stream *s);
 
 static void stream_move(struct model_stream *s, enum stream_state to) {
     s->state = (enum stream_state)sm_next(&stream_sm, s->state, to);
@@ -57,20 +59,43 @@ void stream_enter(struct model_stream *s) {
 
 static void model_stream_on_closed(uv_handle_t *h) {
     struct model_stream *s = h->data;
-    reply_finish(&s->reply);
     sse_finish(&s->sse);
     buf_finish(&s->body);
     buf_finish(&s->error_body);
     buf_finish(&s->signature);
+    buf_finish(&s->rest);
     json_decref(s->ids);
     demo_destroy(s->demo);
+    free(s->owner);
     free(s);
+}
+
+/* In a thread. */
+static void model_stream_free_reply(void *ctx) {
+    struct reply *r = ctx;
+    reply_finish(r);
+    free(r);
+}
+
+/* What it has said may be trees of many parts. */
+static void model_stream_drop_reply(struct model_stream *s) {
+    if (!stream_is_large(s, s->reply.bytes)) {
+        reply_finish(&s->reply);
+        return;
+    }
+    struct reply *r = xmalloc(sizeof(*r));
+    *r = s->reply;
+    s->reply = (struct reply){.closed = true};
+    intake_dispose_on(s->m->loop, model_stream_free_reply, r);
 }
 
 void stream_leave(struct model_stream *s) {
     if (--s->depth > 0 || !stream_is_over(s))
         return;
     later_cancel(&s->turn);
+    stream_stop_aside(s);
+    stream_dispose(s, steal_ptr(&s->pieces));
+    model_stream_drop_reply(s);
     *s->link = s->next;
     if (s->next)
         s->next->link = s->link;
@@ -95,13 +120,13 @@ void model_stream_cancel(struct model_stream *s) {
 /* It was asked, and has not refused: who is cut off before the first sign of an answer may pay for
  * the question all the same. */
 static bool may_have_read(const struct model_stream *s) {
-    return s->fetch && (s->state == STREAM_ASKING || s->state == STREAM_EVENTS) &&
-           fetch_sent(s->fetch);
+    return s->ended || (s->fetch && (s->state == STREAM_ASKING || s->state == STREAM_EVENTS) &&
+                        fetch_sent(s->fetch));
 }
 
 struct model_usage model_stream_usage(const struct model_stream *s) {
     struct model_usage u = s->usage;
-    int64_t sent = (int64_t)(s->body.len / BYTES_PER_TOKEN) + 1;
+    int64_t sent = (int64_t)(MAX(s->body.len, s->asked_bytes) / BYTES_PER_TOKEN) + 1;
     int64_t came = (int64_t)((s->reply.bytes + BYTES_PER_TOKEN - 1) / BYTES_PER_TOKEN);
     /* A server that leaves counts out, or says 0, must not make a budget endless. */
     bool input_known = s->input_known && !s->usage_odd;
@@ -163,6 +188,11 @@ void stream_done(struct model_stream *s) {
         fetch_detach(s->fetch);
     s->fetch = NULL;
     int rc = reply_close_all(&s->reply, &err);
+    if (rc == 0 && model_stream_read_input(s)) {
+        s->ended = true; /* it comes back */
+        stream_leave(s);
+        return;
+    }
     if (rc == 0)
         rc = stream_usage(s);
     if (rc == 0) {
@@ -201,6 +231,13 @@ static void model_stream_on_retry(uv_timer_t *h) {
     stream_leave(s);
 }
 
+/* What is left of an attempt that has failed. */
+static void model_stream_forget(struct model_stream *s) {
+    stream_dispose(s, steal_ptr(&s->pieces));
+    buf_clear(&s->rest);
+    s->ended = s->broke = false;
+}
+
 void stream_fail(struct model_stream *s, const struct err *err, bool retryable) {
     if (stream_is_over(s))
         return;
@@ -215,6 +252,7 @@ void stream_fail(struct model_stream *s, const struct err *err, bool retryable) 
         model_stream_tell_error(s, err, retryable);
     } else {
         stream_move(s, STREAM_RESTING);
+        model_stream_forget(s);
         uv_update_time(s->m->loop);
         (void)uv_timer_start(&s->timer, model_stream_on_retry, wait, 0);
         if (s->cb.on_retry)
@@ -266,48 +304,134 @@ static void fail_by_body(struct model_stream *s) {
     stream_fail(s, &err, s->retryable);
 }
 
-static bool model_stream_on_event(void *ctx, const char *event, const char *data, size_t len) {
-    struct model_stream *s = ctx;
-    struct err err;
-    (void)event;
-    int rc = s->provider->on_event(s, data, len, &err);
+/* An event was told, with this result. True: the next may be. */
+static bool model_stream_told(struct model_stream *s, int rc, const struct err *err) {
     if (stream_is_over(s))
         return false;
     if (rc < 0) {
         if (rc == -(int)ERR_LIMIT)
             s->retryable = false;
-        stream_fail(s, &err, s->retryable);
+        stream_fail(s, err, s->retryable);
         return false;
     }
+    if (model_stream_read_input(s))
+        return false;
     if (s->state != STREAM_FINISHED)
         return true;
     stream_done(s);
     return false;
 }
 
-static void model_stream_on_next_turn(void *ctx) {
-    const struct model_stream *s = ctx;
-    if (s->fetch)
+/* --- what a thread does --- */
+
+static void model_stream_on_input_read(struct model_stream *s, struct stream_aside *a) {
+    int rc = reply_give_input(&s->reply, steal_ptr(&a->input));
+    (void)model_stream_told(s, rc, NULL);
+    model_stream_go_on(s);
+}
+
+/* True: a thread reads the input of a call; what comes behind it waits. */
+static bool model_stream_read_input(struct model_stream *s) {
+    struct reply_input *in = reply_take_input(&s->reply);
+    if (!in)
+        return false;
+    struct stream_aside *a = aside_input(in);
+    a->done = model_stream_on_input_read;
+    stream_start_aside(s, in->len, a);
+    return true;
+}
+
+static void model_stream_on_event_read(struct model_stream *s, struct stream_aside *a) {
+    s->high = a->high;
+    s->retryable = true;
+    s->pieces = steal_ptr(&a->pieces);
+    s->piece = 0;
+    if (a->rc < 0)
+        (void)model_stream_told(s, a->rc, &a->err);
+    model_stream_go_on(s);
+}
+
+static bool model_stream_on_event(void *ctx, const char *event, const char *data, size_t len) {
+    struct model_stream *s = ctx;
+    struct err err;
+    (void)event;
+    s->event_bytes = len;
+    if (stream_is_large(s, len)) {
+        struct stream_aside *a = aside_event(s, data, len);
+        a->done = model_stream_on_event_read;
+        stream_start_aside(s, len, a);
+        return false;
+    }
+    int rc = s->provider->on_event(s, data, len, &err);
+    return model_stream_told(s, rc, &err);
+}
+
+/* --- turns of the loop --- */
+
+static void model_stream_feed(struct model_stream *s, const char *data, size_t len) {
+    struct err err;
+    if (sse_feed(&s->sse, data, len, &err) < 0)
+        stream_fail(s, &err, false);
+    else if (s->aside)
+        (void)buf_add(&s->rest, data + s->sse.taken, len - s->sse.taken);
+}
+
+static void model_stream_tell_piece(struct model_stream *s) {
+    struct err err;
+    json_t *event = json_array_get(s->pieces, s->piece++);
+    int rc = event ? s->provider->on_tree(s, event, &err) : 0;
+    if (s->piece >= json_array_size(s->pieces))
+        stream_dispose(s, steal_ptr(&s->pieces));
+    (void)model_stream_told(s, rc, &err);
+}
+
+static void model_stream_on_turn(void *ctx) {
+    struct model_stream *s = ctx;
+    stream_enter(s);
+    if (s->pieces) {
+        model_stream_tell_piece(s);
+    } else if (s->rest.len > 0) {
+        size_t len;
+        _cleanup_(free) char *data = buf_steal(&s->rest, &len);
+        model_stream_feed(s, data, len);
+    }
+    model_stream_go_on(s);
+    stream_leave(s);
+}
+
+static void model_stream_take_end(struct model_stream *s, const struct err *why);
+
+/* Nothing of it is told at the moment. What is left goes first, then what comes. */
+static void model_stream_go_on(struct model_stream *s) {
+    if (stream_is_over(s) || s->aside)
+        return;
+    if (s->pieces || s->rest.len > 0)
+        later_post(&s->m->turns, &s->turn, model_stream_on_turn, s);
+    else if (s->ended)
+        model_stream_take_end(s, s->broke ? &s->why : NULL);
+    else if (s->fetch)
         fetch_resume(s->fetch);
+}
+
+static bool model_stream_is_behind(const struct model_stream *s) {
+    return s->aside || s->pieces || s->rest.len > 0;
 }
 
 /* Others have their turn before what comes next. */
 static void model_stream_take_turns(struct model_stream *s, size_t len) {
     s->turn_bytes += len;
-    if (s->turn_bytes < TURN_BYTES || !s->fetch)
+    if (s->turn_bytes < TURN_BYTES || !s->fetch || model_stream_is_behind(s))
         return;
     s->turn_bytes = 0;
     fetch_pause(s->fetch);
-    later_post(&s->m->turns, &s->turn, model_stream_on_next_turn, s);
+    later_post(&s->m->turns, &s->turn, model_stream_on_turn, s);
 }
 
 static void model_stream_on_data(void *ctx, const char *data, size_t len) {
     struct model_stream *s = ctx;
-    struct err err;
     stream_enter(s);
     if (s->state != STREAM_COMPLAINT) {
-        if (sse_feed(&s->sse, data, len, &err) < 0)
-            stream_fail(s, &err, false);
+        model_stream_feed(s, data, len);
     } else {
         size_t room = LIMIT_MODEL_ERROR_BYTES - s->error_body.len;
         (void)buf_add(&s->error_body, data, MIN(len, room));
@@ -339,15 +463,14 @@ static void fail_by_fetch(struct model_stream *s, const struct err *why) {
     stream_fail(s, &err, retryable);
 }
 
-static void model_stream_on_end(void *ctx, const struct err *why) {
-    struct model_stream *s = ctx;
+/* The connection has ended, and what came of it is told. */
+static void model_stream_take_end(struct model_stream *s, const struct err *why) {
     const char *name = model_provider_name(s->info.provider);
     struct err err;
-    s->fetch = NULL;
-    stream_enter(s);
+    s->ended = false;
     if (s->state == STREAM_COMPLAINT)
         fail_by_body(s);
-    else if (s->state == STREAM_WHOLE)
+    else if (s->state == STREAM_WHOLE || s->state == STREAM_FINISHED)
         stream_done(s); /* all but the last words came */
     else if (why)
         fail_by_fetch(s, why);
@@ -359,6 +482,19 @@ static void model_stream_on_end(void *ctx, const struct err *why) {
                       name);
         stream_fail(s, &err, true);
     }
+}
+
+static void model_stream_on_end(void *ctx, const struct err *why) {
+    struct model_stream *s = ctx;
+    s->fetch = NULL;
+    stream_enter(s);
+    s->broke = why != NULL;
+    if (why)
+        s->why = *why;
+    if (model_stream_is_behind(s))
+        s->ended = true;
+    else
+        model_stream_take_end(s, why);
     stream_leave(s);
 }
 

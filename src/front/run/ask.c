@@ -102,6 +102,7 @@ static struct run *run_ask_begin(const struct run_ask *ask, struct code *code,
     _cleanup_(free) char *domain = code->reset ? code_domain(code, ask->owner) : NULL;
     struct run_request q = {.id = ask->id,
                             .owner = ask->owner,
+                            .key = ask->key,
                             .kind = "run",
                             .title = title,
                             .source = code->source.data,
@@ -118,14 +119,14 @@ static struct run *run_ask_begin(const struct run_ask *ask, struct code *code,
                             .stores_events = ask->stores_events,
                             .callbacks = ask->callbacks,
                             .ctx = ask->ctx};
-    return code->id ? workers_run(ask->workers, ask->owner, code, &q, err)
+    return code->id ? workers_run(ask->workers, code, &q, err)
                     : run_start(ask->runner, ask->jobs, &q, err);
 }
 
 static struct run *start_code(const struct run_ask *ask, struct code *code, struct err *err) {
     struct env env = {0};
     struct run *run = NULL;
-    if (bindings_make(workers_bindings(ask->workers), ask->owner, code, &env, err) == 0) {
+    if (bindings_make(workers_bindings(ask->workers), ask->owner, ask->key, code, &env, err) == 0) {
         run = run_ask_begin(ask, code, &env, err);
         env_finish(&env);
     }

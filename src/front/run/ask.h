@@ -17,7 +17,8 @@ struct run_ask {
     struct jobs *jobs;
     struct workers *workers;
     const char *id;    /* NULL: one is made */
-    const char *owner; /* whose grants bound what its env may hold */
+    const char *owner; /* the project */
+    const char *key;   /* whose grants bound what its env may hold; "" for the operator */
     const json_t *body;
     struct run_asked *read; /* of the body, if it was read already: its spec is taken; or NULL */
     bool stores_events;

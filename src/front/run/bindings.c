@@ -1,6 +1,7 @@
 #include "front/run/bindings.h"
 
 #include "base/cleanup.h"
+#include "base/json_table.h"
 #include "base/mem.h"
 #include "front/run/workers.h"
 #include "wire/facet.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_facet_name(const char *name) {
+bool database_is_name(const char *name) {
     size_t n = strlen(name);
     for (size_t i = 0; i < n; i++) {
         char ch = name[i];
@@ -16,15 +17,17 @@ static bool is_facet_name(const char *name) {
               ch == '_' || ch == '-'))
             return false;
     }
-    return n > 0 && n <= 64;
+    return n > 0 && n <= DATABASE_NAME_MAX;
+}
+
+char *database_dir(const char *data_dir, const char *owner, const char *name) {
+    return xasprintf("%s/facets/%s/%s", data_dir, *owner ? owner : "operator", name);
 }
 
 static int bindings_read_methods(const json_t *list, char ***ret_methods, struct err *err) {
     *ret_methods = NULL;
-    if (!list || json_is_null(list))
+    if (!list)
         return 0;
-    if (!json_is_array(list))
-        return err_set(err, ERR_BAD_REQUEST, "\"methods\" must be a list of names");
     int rc = json_check_no_nul(list, "methods", err);
     if (rc < 0)
         return rc;
@@ -54,57 +57,61 @@ struct bindings_scope {
 
 static int bind_facet(struct env_item *item, const json_t *v, const struct bindings_scope *scope,
                       struct err *err) {
-    static const char *const keys[] = {"$facet", "methods", NULL};
-    const char *name = NULL;
-    int rc = json_check_keys(v, "a facet in \"env\"", keys, err);
-    if (rc == 0)
-        rc = json_get_str(v, "$facet", &name, err);
-    if (rc == 0 && (!name || !is_facet_name(name)))
+    struct facet_wire {
+        const char *name;
+        const json_t *methods;
+    } w = {0};
+    static const struct json_field table[] = {JSON_TEXT("$facet", struct facet_wire, name),
+                                              JSON_LIST("methods", struct facet_wire, methods)};
+    int rc = json_table_read(table, ARRAY_LEN(table), v, "a facet in \"env\"", &w, err);
+    const char *name = w.name;
+    if (rc == 0 && (!name || !database_is_name(name)))
         rc = err_set(err, ERR_BAD_REQUEST,
                      "\"$facet\" must be a name of 1 to 64 letters, digits, \"_\" and \"-\"");
     if (rc == 0 && !key_is_granted(scope->grants, "facets", name))
         rc = err_set(err, ERR_FORBIDDEN, "this key may not use the facet \"%s\"", name);
     if (rc == 0)
-        rc = bindings_read_methods(json_object_get(v, "methods"), &item->methods, err);
+        rc = bindings_read_methods(w.methods, &item->methods, err);
     if (rc < 0)
         return rc;
     item->kind = ENV_FACET;
-    item->facet_dir = xasprintf("%s/facets/%s/%s", scope->bindings->data_dir,
-                                *scope->owner ? scope->owner : "operator", name);
+    item->facet_dir = database_dir(scope->bindings->data_dir, scope->owner, name);
     return 0;
 }
 
 static int bind_worker(struct env_item *item, const json_t *v, const struct bindings_scope *scope,
                        struct err *err) {
-    static const char *const keys[] = {"$worker", "entrypoint", "props", NULL};
-    const char *id = NULL;
-    const char *entrypoint = NULL;
-    int rc = json_check_keys(v, "a worker in \"env\"", keys, err);
-    if (rc == 0)
-        rc = json_get_str(v, "$worker", &id, err);
-    if (rc == 0 && (!id || !code_is_worker_id(id)))
+    struct worker_wire {
+        const char *id, *entrypoint;
+        const json_t *props;
+    } w = {0};
+    static const struct json_field table[] = {
+        JSON_TEXT("$worker", struct worker_wire, id),
+        JSON_TEXT("entrypoint", struct worker_wire, entrypoint),
+        JSON_TREE("props", struct worker_wire, props),
+    };
+    int rc = json_table_read(table, ARRAY_LEN(table), v, "a worker in \"env\"", &w, err);
+    if (rc == 0 && (!w.id || !code_is_worker_id(w.id)))
         rc = err_set(err, ERR_BAD_REQUEST, "\"$worker\" must be the id of a worker");
-    if (rc == 0 && !key_is_granted(scope->grants, "workers", id))
-        rc = err_set(err, ERR_FORBIDDEN, "this key may not use the worker \"%s\"", id);
-    if (rc == 0)
-        rc = json_get_str(v, "entrypoint", &entrypoint, err);
+    if (rc == 0 && !key_is_granted(scope->grants, "workers", w.id))
+        rc = err_set(err, ERR_FORBIDDEN, "this key may not use the worker \"%s\"", w.id);
     if (rc < 0)
         return rc;
     item->kind = ENV_WORKER;
-    return workers_connect(scope->bindings->workers, scope->owner, id, entrypoint,
-                           json_object_get(v, "props"), &item->fd, err);
+    return workers_connect(scope->bindings->workers, scope->owner, w.id, w.entrypoint, w.props,
+                           &item->fd, err);
 }
 
-/* What the key may use now; NULL: all of its own. */
-static int grants_of(const struct bindings *b, const char *owner, json_t **ret_grants,
+/* What the key may use now; NULL: all that its project has. */
+static int grants_of(const struct bindings *b, const char *key, json_t **ret_grants,
                      struct err *err) {
     struct identity who;
     *ret_grants = NULL;
-    if (!*owner)
+    if (!*key)
         return 0;
     if (!b->keys)
         return err_set(err, ERR_FORBIDDEN, "no key is known here that could use a facet");
-    int rc = key_identity(b->keys, owner, &who, err);
+    int rc = key_identity(b->keys, key, &who, err);
     if (rc == 0)
         *ret_grants = key_grants(&who);
     return rc;
@@ -132,8 +139,8 @@ static int bindings_bind_all(struct code *c, const struct bindings_scope *scope,
     return rc;
 }
 
-int bindings_make(const struct bindings *b, const char *owner, struct code *c, struct env *ret_env,
-                  struct err *err) {
+int bindings_make(const struct bindings *b, const char *owner, const char *key, struct code *c,
+                  struct env *ret_env, struct err *err) {
     struct env env = {.facet_open = b ? b->facet_open : NULL};
     _cleanup_(json) json_t *grants = NULL;
     bool named = false;
@@ -141,7 +148,7 @@ int bindings_make(const struct bindings *b, const char *owner, struct code *c, s
     for (size_t i = 0; i < c->nenv; i++)
         named = named || c->env[i].name;
     if (named && b)
-        rc = grants_of(b, owner, &grants, err);
+        rc = grants_of(b, key, &grants, err);
     if (rc == 0 && c->nenv > 0)
         rc = bindings_bind_all(
             c, &(struct bindings_scope){.bindings = b, .owner = owner, .grants = grants}, &env,

@@ -11,6 +11,13 @@
 
 struct workers;
 
+enum { DATABASE_NAME_MAX = 64 };
+
+/* 1 to 64 letters, digits, "_" and "-": a folder. */
+bool database_is_name(const char *name);
+/* Its folder; owner "" is the operator. The caller frees. */
+char *database_dir(const char *data_dir, const char *owner, const char *name);
+
 struct bindings {
     struct keyring *keys; /* NULL: only the operator has any */
     const char *data_dir;
@@ -18,8 +25,8 @@ struct bindings {
     struct workers *workers;
 };
 
-/* owner: a key's id, or "" for the operator. The code must outlive the result; a guest that gets it
- * may take texts of it. ERR_FORBIDDEN names what the key may not use. b NULL: no server is there,
- * and an env holds plain values only. */
-int bindings_make(const struct bindings *b, const char *owner, struct code *c, struct env *ret_env,
-                  struct err *err);
+/* owner: the project; key: whose grants hold, "" for the operator. The code must outlive the
+ * result; a guest that gets it may take texts of it. ERR_FORBIDDEN names what the key may not use.
+ * b NULL: no server is there, and an env holds plain values only. */
+int bindings_make(const struct bindings *b, const char *owner, const char *key, struct code *c,
+                  struct env *ret_env, struct err *err);

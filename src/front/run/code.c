@@ -13,7 +13,10 @@
 /* The object as it comes. What a Worker's definition has besides is checked, and not used. */
 struct code_wire {
     const char *text, *main, *entrypoint, *method, *id, *title, *date;
-    const json_t *modules, *env, *limits, *args, *props, *tails, *outbound, *flags;
+    const json_t *modules, *env, *args, *props, *tails, *outbound, *flags;
+    struct limits_wire {
+        int64_t wall, cpu, memory, output, calls; /* first the most that they may be */
+    } limits;
     enum code_language { CODE_JS, CODE_TS, CODE_TSX, CODE_JSX } language;
     enum code_isolation { CODE_FRESH, CODE_RESET } isolation;
     bool verify, public;
@@ -22,27 +25,38 @@ struct code_wire {
 static const char *const code_languages[] = {"js", "ts", "tsx", "jsx"};
 static const char *const code_isolations[] = {"fresh", "reset"};
 
+static const struct json_field limit_fields[] = {
+    JSON_INT_UPTO("wall_ms", struct limits_wire, wall, 1),
+    JSON_INT_UPTO("cpu_ms", struct limits_wire, cpu, 1),
+    JSON_INT_UPTO("cpuMs", struct limits_wire, cpu, 1),
+    JSON_INT_UPTO("memory_bytes", struct limits_wire, memory, 16 << 20),
+    JSON_INT_UPTO("output_bytes", struct limits_wire, output, 1024),
+    JSON_INT_UPTO("binding_calls", struct limits_wire, calls, 0),
+    JSON_INT_UPTO("subRequests", struct limits_wire, calls, 0),
+};
+
 static const struct json_field code_fields[] = {
     JSON_TEXT("code", struct code_wire, text),
     JSON_ENUM("language", struct code_wire, language, code_languages),
     JSON_TEXT("mainModule", struct code_wire, main),
-    JSON_TREE("modules", struct code_wire, modules),
-    JSON_TREE("env", struct code_wire, env),
-    JSON_TREE("limits", struct code_wire, limits),
+    JSON_MAP("modules", struct code_wire, modules),
+    JSON_MAP("env", struct code_wire, env),
+    JSON_OBJECT("limits", struct code_wire, limits, limit_fields),
     JSON_TEXT("entrypoint", struct code_wire, entrypoint),
     JSON_TEXT("method", struct code_wire, method),
-    JSON_TREE("args", struct code_wire, args),
-    JSON_TREE("props", struct code_wire, props),
+    JSON_LIST("args", struct code_wire, args),
+    JSON_MAP("props", struct code_wire, props),
     JSON_TEXT("id", struct code_wire, id),
     JSON_ENUM("isolation", struct code_wire, isolation, code_isolations),
     JSON_TEXT("title", struct code_wire, title),
     JSON_BOOL("verify", struct code_wire, verify),
-    JSON_TREE("tails", struct code_wire, tails),
+    JSON_LIST("tails", struct code_wire, tails),
     JSON_TREE("globalOutbound", struct code_wire, outbound),
     JSON_TEXT("compatibilityDate", struct code_wire, date),
-    JSON_TREE("compatibilityFlags", struct code_wire, flags),
+    JSON_LIST("compatibilityFlags", struct code_wire, flags),
     JSON_BOOL("public", struct code_wire, public),
 };
+JSON_SHAPE("WorkerCode", code_fields);
 
 bool code_is_worker_id(const char *id) {
     size_t n = strlen(id);
@@ -54,32 +68,14 @@ bool code_is_worker_id(const char *id) {
     return true;
 }
 
-static int worker_code_read_limits(struct run_limits *l, const json_t *obj,
-                                   const struct run_limits *max, struct err *err) {
-    struct limits_wire {
-        int64_t wall, cpu, memory, output, calls;
-    } w = {max->wall_ms, max->cpu_ms, (int64_t)max->memory_bytes, max->output_bytes,
-           max->binding_calls};
-    const struct json_field table[] = {
-        JSON_INT("wall_ms", struct limits_wire, wall, 1, w.wall),
-        JSON_INT("cpu_ms", struct limits_wire, cpu, 1, w.cpu),
-        JSON_INT("cpuMs", struct limits_wire, cpu, 1, w.cpu),
-        JSON_INT("memory_bytes", struct limits_wire, memory, 16 << 20, w.memory),
-        JSON_INT("output_bytes", struct limits_wire, output, 1024, w.output),
-        JSON_INT("binding_calls", struct limits_wire, calls, 0, w.calls),
-        JSON_INT("subRequests", struct limits_wire, calls, 0, w.calls),
-    };
+static void worker_code_set_limits(struct run_limits *l, const struct limits_wire *w,
+                                   const struct run_limits *max) {
     *l = *max;
-    if (!obj || json_is_null(obj))
-        return 0;
-    if (json_table_read(table, ARRAY_LEN(table), obj, "\"limits\"", &w, err) < 0)
-        return err_wrap(err, "limits");
-    l->wall_ms = (uint32_t)w.wall;
-    l->cpu_ms = (uint32_t)w.cpu;
-    l->memory_bytes = (uint64_t)w.memory;
-    l->output_bytes = (uint32_t)w.output;
-    l->binding_calls = (uint32_t)w.calls;
-    return 0;
+    l->wall_ms = (uint32_t)w->wall;
+    l->cpu_ms = (uint32_t)w->cpu;
+    l->memory_bytes = (uint64_t)w->memory;
+    l->output_bytes = (uint32_t)w->output;
+    l->binding_calls = (uint32_t)w->calls;
 }
 
 static const char *module_text(const json_t *m) {
@@ -102,7 +98,7 @@ static const char *shown_code(const json_t *modules, const char *main) {
 
 static int worker_code_write_source(struct code *c, const struct code_wire *in,
                                     const struct run_limits *max, struct err *err) {
-    if (in->text ? (in->main || in->modules) : (!in->main || !json_is_object(in->modules)))
+    if (in->text ? (in->main || in->modules) : (!in->main || !in->modules))
         return err_set(err, ERR_BAD_REQUEST,
                        "send either \"code\" (one module) or \"mainModule\" and \"modules\"");
     struct json_writer w;
@@ -128,10 +124,6 @@ static int worker_code_write_source(struct code *c, const struct code_wire *in,
 }
 
 static int write_spec(struct code *c, const struct code_wire *in, struct err *err) {
-    if (in->args && !json_is_array(in->args))
-        return err_set(err, ERR_BAD_REQUEST, "\"args\" must be a list");
-    if (in->props && !json_is_object(in->props))
-        return err_set(err, ERR_BAD_REQUEST, "\"props\" must be an object");
     struct json_writer w;
     json_writer_init(&w, &c->spec);
     json_writer_object_begin(&w);
@@ -157,11 +149,9 @@ static int check_rest(const struct code_wire *in, struct err *err) {
     if (in->id && !code_is_worker_id(in->id))
         return err_set(err, ERR_BAD_REQUEST,
                        "\"id\" must have 1 to 40 characters of a-z, 0-9 and \"-\"");
-    if (in->tails && !json_is_array(in->tails))
-        return err_set(err, ERR_BAD_REQUEST, "\"tails\" must be a list");
     size_t i;
     const json_t *flag;
-    bool texts = !in->flags || json_is_null(in->flags) || json_is_array(in->flags);
+    bool texts = true;
     json_array_foreach(in->flags, i, flag) texts = texts && json_is_string(flag);
     return texts
                ? 0
@@ -204,10 +194,6 @@ static int write_env(struct code *c, const json_t *env, struct err *err) {
     json_t *v;
     size_t bindings = 0;
     struct json_writer w = {0};
-    if (!env || json_is_null(env))
-        return 0;
-    if (!json_is_object(env))
-        return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object");
     json_object_foreach((json_t *)(uintptr_t)env, key, v) {
         int rc = worker_code_add_env(c, &w, &bindings, key, v, err);
         if (rc < 0)
@@ -236,10 +222,10 @@ int code_read(struct code *c, const json_t *json, const struct run_limits *max, 
     *c = (struct code){0};
     buf_init(&c->source, COMPILE_FRAME_MAX);
     buf_init(&c->spec, ISOLATE_FRAME_MAX);
-    struct code_wire in = {0};
+    struct code_wire in = {.limits = {max->wall_ms, max->cpu_ms, (int64_t)max->memory_bytes,
+                                      max->output_bytes, max->binding_calls}};
     int rc = json_table_read(code_fields, ARRAY_LEN(code_fields), json, "the request", &in, err);
-    if (rc == 0)
-        rc = worker_code_read_limits(&c->limits, in.limits, max, err);
+    worker_code_set_limits(&c->limits, &in.limits, max);
     if (rc == 0)
         rc = worker_code_write_source(c, &in, max, err);
     if (rc == 0)

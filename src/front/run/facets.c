@@ -22,7 +22,8 @@
 
 enum { CALL_FRAME_MAX = 64 << 20, QUEUE_BYTES = 64 << 20, LOST_MAX = 64 };
 
-enum op_kind { OP_GRANT, OP_CALL };
+enum op_kind { OP_GRANT, OP_CALL, OP_ASK };
+enum { LINE_CALLS, LINE_READS, LINES };
 
 struct facet_op {
     struct facet_op *next;
@@ -36,7 +37,10 @@ struct facet_op {
         facet_answered answered;
     } cb;
     void *ctx;
-    struct buf payload; /* a GRANT or CALL that waits */
+    unsigned line;      /* of a CALL: which of our own capabilities it goes over */
+    enum facet_msg ask; /* of an ASK */
+    int fd;             /* of an ASK, -1: none */
+    struct buf payload; /* what waits to be sent */
     struct buf methods; /* of a GRANT, as list_methods() has them */
 };
 
@@ -46,14 +50,17 @@ struct facet {
     char *dir;
     struct child *child;
     struct channel *control;
-    struct channel *calls; /* our own capability */
+    /* Our own capabilities: one that may do everything, and one that only reads. */
+    struct facet_line {
+        struct channel *calls;
+        uint64_t grant; /* id of the request for it, 0: it was not asked for */
+    } lines[LINES];
     struct facet_op *ops;
     size_t grants; /* capabilities that somebody holds */
     int64_t used_ms;
     char owner[ID_SIZE];
     uint64_t life; /* a number that no other process of this server has */
     uint64_t next_id;
-    uint64_t own_grant; /* id of the request for our own capability, 0: not asked */
     struct buf granted; /* the last list of methods that it granted */
     bool open;
     bool dying;
@@ -62,6 +69,7 @@ struct facet {
 struct facets {
     struct facets_options opt;
     struct facet *list;
+    struct facet_hold *holds;
     struct shares shares; /* of those that run and are not about to end, by key */
     struct facets_stats stats;
     uint64_t lives;
@@ -83,6 +91,7 @@ static void finish_op(struct facet_op *op, int fd, bool ok, const char *json, si
     } else {
         op->cb.answered(op->ctx, ok, json, len, err);
     }
+    fd_close(&op->fd);
     buf_finish(&op->payload);
     buf_finish(&op->methods);
     free(op);
@@ -117,11 +126,30 @@ static void fail_all(struct facet *f, const struct err *err) {
 
 static void drop_channels(struct facet *f) {
     channel_close(f->control);
-    channel_close(f->calls);
-    f->control = f->calls = NULL;
+    f->control = NULL;
+    for (size_t i = 0; i < LINES; i++) {
+        channel_close(f->lines[i].calls);
+        f->lines[i] = (struct facet_line){0};
+    }
     f->open = false;
-    f->own_grant = 0;
     buf_clear(&f->granted); /* the next one may have other methods */
+}
+
+/* Also one that is about to end: it has its files open until it has. */
+static bool facets_has_process(const struct facets *all, const char *dir) {
+    for (const struct facet *f = all->list; f; f = f->next)
+        if (strcmp(f->dir, dir) == 0)
+            return true;
+    return false;
+}
+
+/* The process of this folder has ended: tells who waits for that. */
+static void facets_tell_hold(const struct facets *all, const char *dir) {
+    for (struct facet_hold *h = all->holds; h; h = h->next)
+        if (strcmp(h->dir, dir) == 0 && !facets_has_process(all, dir)) {
+            h->on_closed(h->ctx);
+            return; /* there is one for each folder */
+        }
 }
 
 static void unlink_facet(struct facet *f) {
@@ -132,6 +160,7 @@ static void unlink_facet(struct facet *f) {
     if (*at)
         *at = f->next;
     facets_retire(f);
+    facets_tell_hold(all, f->dir);
     buf_finish(&f->granted);
     free(f->dir);
     free(f);
@@ -151,7 +180,8 @@ static void facets_on_child_exit(void *ctx, int wait_status, const struct rusage
     char text[64];
     f->child = NULL;
     channel_drain(f->control); /* what it said comes before its end */
-    channel_drain(f->calls);
+    for (size_t i = 0; i < LINES; i++)
+        channel_drain(f->lines[i].calls);
     drop_channels(f);
     if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == FACET_EXIT_TIME)
         (void)err_set(&err, ERR_LIMIT, "the database was stopped: a call outlived its time limit");
@@ -207,7 +237,8 @@ static void facets_on_answers_end(void *ctx, const struct err *err) {
     end_facet(f);
 }
 
-static void facets_on_own_grant(struct facet *f, struct wire_frame *frame) {
+static void facets_on_own_grant(struct facet *f, struct facet_line *line,
+                                struct wire_frame *frame) {
     struct err err;
     int fd = wire_frame_take_fd(frame, 0);
     struct channel_options o = {.max_frame_bytes = CALL_FRAME_MAX,
@@ -215,10 +246,18 @@ static void facets_on_own_grant(struct facet *f, struct wire_frame *frame) {
                                 .on_frame = facets_on_answer,
                                 .on_end = facets_on_answers_end,
                                 .ctx = f};
-    if (fd < 0 || channel_create(f->facets->opt.loop, fd, &o, &f->calls, &err) < 0)
+    if (fd < 0 || channel_create(f->facets->opt.loop, fd, &o, &line->calls, &err) < 0)
         end_facet(f);
     else
         facets_pump(f);
+}
+
+/* One of our own capabilities that was asked for by this id, or NULL. */
+static struct facet_line *facets_line(struct facet *f, uint64_t id) {
+    for (size_t i = 0; i < LINES; i++)
+        if (f->lines[i].grant == id)
+            return &f->lines[i];
+    return NULL;
 }
 
 static void facets_on_control(void *ctx, struct wire_frame *frame) {
@@ -237,8 +276,8 @@ static void facets_on_control(void *ctx, struct wire_frame *frame) {
         facets_pump(f);
         break;
     case FACET_GRANTED:
-        if (frame->id == f->own_grant) {
-            facets_on_own_grant(f, frame);
+        if (facets_line(f, frame->id)) {
+            facets_on_own_grant(f, facets_line(f, frame->id), frame);
             break;
         }
         op = take_op(f, frame->id, false);
@@ -265,6 +304,13 @@ static void facets_on_control(void *ctx, struct wire_frame *frame) {
             fail_all(f, &err);
         }
         break;
+    case FACET_EXPORTED:
+    case FACET_INSPECTED:
+    case FACET_MIGRATED:
+        op = take_op(f, frame->id, false);
+        if (op)
+            finish_op(op, -1, true, (const char *)frame->data, frame->len, NULL);
+        break;
     case FACET_AUDIT:
         log_audit(f, frame);
         break;
@@ -290,14 +336,28 @@ static bool facets_send_frame(struct channel *ch, uint16_t type, uint64_t id,
         ch, &(struct wire_out){.type = type, .id = id, .pieces = {{payload->data, payload->len}}});
 }
 
-static void ask_own_grant(struct facet *f) {
+static void ask_own_grant(struct facet *f, struct facet_line *line) {
     _cleanup_(buf) struct buf b;
     buf_init(&b, 256);
-    f->own_grant = ++f->next_id;
-    facet_grant_encode(
-        &b, &(struct facet_grant){
-                .grant = f->own_grant, .label = (char *)"owner", .all = true, .passive = true});
-    (void)facets_send_frame(f->control, FACET_GRANT, f->own_grant, &b);
+    line->grant = ++f->next_id;
+    facet_grant_encode(&b, &(struct facet_grant){.grant = line->grant,
+                                                 .label = (char *)"owner",
+                                                 .all = true,
+                                                 .passive = true,
+                                                 .readonly = line == &f->lines[LINE_READS]});
+    (void)facets_send_frame(f->control, FACET_GRANT, line->grant, &b);
+}
+
+static bool facets_send_ask(struct facet *f, struct facet_op *op) {
+    struct wire_out out = {.type = (uint16_t)op->ask,
+                           .id = op->id,
+                           .pieces = {{op->payload.data, op->payload.len}},
+                           .fds = &op->fd,
+                           .nfds = op->fd >= 0};
+    bool sent = channel_send(f->control, &out);
+    if (sent)
+        fd_close(&op->fd);
+    return sent;
 }
 
 /* Sends what waits, as far as it can go now. */
@@ -307,13 +367,15 @@ static void facets_pump(struct facet *f) {
     for (struct facet_op *op = f->ops; op; op = op->next) {
         if (op->sent)
             continue;
-        if (op->kind == OP_GRANT) {
+        struct facet_line *line = &f->lines[op->line];
+        if (op->kind == OP_GRANT)
             op->sent = facets_send_frame(f->control, FACET_GRANT, op->id, &op->payload);
-        } else if (f->calls) {
-            op->sent = facets_send_frame(f->calls, FACET_CALL, op->id, &op->payload);
-        } else if (!f->own_grant) {
-            ask_own_grant(f);
-        }
+        else if (op->kind == OP_ASK)
+            op->sent = facets_send_ask(f, op);
+        else if (line->calls)
+            op->sent = facets_send_frame(line->calls, FACET_CALL, op->id, &op->payload);
+        else if (!line->grant)
+            ask_own_grant(f, line);
     }
 }
 
@@ -325,11 +387,14 @@ static void facet_limits_default(struct facet_limits *l, const struct facet_limi
     l->memory_bytes = l->memory_bytes ? l->memory_bytes : all->memory_bytes;
 }
 
-static int facets_start(struct facet *f, const struct facet_open *how, struct err *err) {
-    int rc = path_mkdirs(f->dir, 0700, err);
+static int facets_start(struct facet *f, const struct facet_ref *ref, struct err *err) {
+    const struct facet_open *how = ref->open;
+    int rc = ref->must_exist ? 0 : path_mkdirs(f->dir, 0700, err);
     if (rc < 0)
         return rc;
     _cleanup_(close) int dir = open(f->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0 && errno == ENOENT && ref->must_exist)
+        return err_set(err, ERR_NOT_FOUND, "there is no such database");
     if (dir < 0)
         return err_sys(err, "open the database's folder");
     const struct facets_options *o = &f->facets->opt;
@@ -367,7 +432,7 @@ static int facets_start(struct facet *f, const struct facet_open *how, struct er
     return 0;
 }
 
-static struct facet *facets_find(struct facets *all, const char *dir) {
+static struct facet *facets_find(const struct facets *all, const char *dir) {
     struct facet *f = all->list;
     while (f && (f->dying || strcmp(f->dir, dir) != 0))
         f = f->next;
@@ -398,12 +463,23 @@ static int facets_make_room(struct facets *all, const char *owner, struct err *e
     return 0;
 }
 
+static bool facets_is_held(const struct facets *all, const char *dir) {
+    for (const struct facet_hold *h = all->holds; h; h = h->next)
+        if (strcmp(h->dir, dir) == 0)
+            return true;
+    return false;
+}
+
 static struct facet *facets_need(struct facets *all, const struct facet_ref *ref, struct err *err) {
     const char *owner = ref->owner ? ref->owner : "";
     struct facet *f = facets_find(all, ref->dir);
     if (f) {
         f->used_ms = clock_mono_ms();
         return f;
+    }
+    if (facets_is_held(all, ref->dir)) {
+        (void)err_set(err, ERR_UNAVAILABLE, "the database is being replaced or removed: try again");
+        return NULL;
     }
     if (facets_make_room(all, owner, err) < 0)
         return NULL;
@@ -417,7 +493,7 @@ static struct facet *facets_need(struct facets *all, const struct facet_ref *ref
     all->list = f;
     all->stats.running++;
     shares_add(&all->shares, f->owner);
-    if (facets_start(f, ref->open, err) < 0) {
+    if (facets_start(f, ref, err) < 0) {
         if (f->child)
             facets_retire(f); /* freed when it has exited */
         else
@@ -461,7 +537,7 @@ struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
     if (!f)
         return NULL;
     struct facet_op *op = xcalloc(1, sizeof(*op));
-    *op = (struct facet_op){.kind = OP_GRANT, .cb.granted = done, .ctx = ctx};
+    *op = (struct facet_op){.kind = OP_GRANT, .fd = -1, .cb.granted = done, .ctx = ctx};
     (void)facets_add(f, op);
     struct facet_grant g = *grant;
     g.grant = op->id;
@@ -476,7 +552,7 @@ struct facet_op *facets_grant(struct facets *all, const struct facet_ref *ref,
  * our own capability in it. The facet says when one is closed, so that it has no more than are
  * counted here. */
 static bool cannot_refuse(const struct facet *f, const struct facet_grant *grant) {
-    size_t n = f->grants + 1;
+    size_t n = f->grants + LINES;
     for (const struct facet_op *op = f->ops; op; op = op->next)
         n += op->kind == OP_GRANT;
     if (!f->open || n >= FACET_GRANTS_MAX)
@@ -515,19 +591,62 @@ int facets_grant_now(struct facets *all, const struct facet_ref *ref,
     return ends[0];
 }
 
-struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
-                             const char *args_json, facet_answered done, void *ctx,
-                             struct err *err) {
+static struct facet_op *facets_call_over(struct facets *all, unsigned line,
+                                         const struct facet_ref *ref, const char *method,
+                                         const char *args_json, struct err *err) {
     struct facet *f = facets_need(all, ref, err);
     if (!f)
         return NULL;
     struct facet_op *op = xcalloc(1, sizeof(*op));
-    *op = (struct facet_op){.kind = OP_CALL, .cb.answered = done, .ctx = ctx};
+    *op = (struct facet_op){.kind = OP_CALL, .line = line, .fd = -1};
     (void)facets_add(f, op);
     buf_init(&op->payload, CALL_FRAME_MAX);
     facet_call_encode(&op->payload, method, args_json, strlen(args_json));
     facets_pump(f);
     return op;
+}
+
+static struct facet_op *facets_answer_to(struct facet_op *op, facet_answered done, void *ctx) {
+    if (op) {
+        op->cb.answered = done;
+        op->ctx = ctx;
+    }
+    return op;
+}
+
+struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
+                             const char *args_json, facet_answered done, void *ctx,
+                             struct err *err) {
+    return facets_answer_to(facets_call_over(all, LINE_CALLS, ref, method, args_json, err), done,
+                            ctx);
+}
+
+struct facet_op *facets_read(struct facets *all, const struct facet_ref *ref, const char *method,
+                             const char *args_json, facet_answered done, void *ctx,
+                             struct err *err) {
+    return facets_answer_to(facets_call_over(all, LINE_READS, ref, method, args_json, err), done,
+                            ctx);
+}
+
+struct facet_op *facets_ask(struct facets *all, const struct facet_ref *ref,
+                            const struct facet_ask *what, facet_answered done, void *ctx,
+                            struct err *err) {
+    _cleanup_(close) int fd = what->fd < 0 ? -1 : fcntl(what->fd, F_DUPFD_CLOEXEC, 3);
+    if (what->fd >= 0 && fd < 0) {
+        (void)err_sys(err, "duplicate a descriptor");
+        return NULL;
+    }
+    struct facet *f = facets_need(all, ref, err);
+    if (!f)
+        return NULL;
+    struct facet_op *op = xcalloc(1, sizeof(*op));
+    *op = (struct facet_op){.kind = OP_ASK, .ask = what->type, .fd = steal_fd(&fd)};
+    (void)facets_add(f, op);
+    buf_init(&op->payload, FACET_OPEN_MAX);
+    if (what->payload)
+        (void)buf_add(&op->payload, what->payload->data, what->payload->len);
+    facets_pump(f);
+    return facets_answer_to(op, done, ctx);
 }
 
 uint64_t facet_op_life(const struct facet_op *op) {
@@ -563,11 +682,46 @@ void facets_abort(struct facets *all, const char *dir) {
         end_facet(f);
 }
 
+bool facets_is_open(const struct facets *all, const char *dir) {
+    return facets_find(all, dir) != NULL;
+}
+
+bool facets_close_unused(struct facets *all, const char *dir) {
+    struct facet *f = facets_find(all, dir);
+    if (f && (f->ops || f->grants > 0))
+        return false;
+    if (f)
+        end_facet(f);
+    return true;
+}
+
+int facets_hold(struct facets *all, struct facet_hold *hold, struct err *err) {
+    if (facets_is_held(all, hold->dir))
+        return err_set(err, ERR_CONFLICT, "the database is being replaced or removed already");
+    hold->facets = all;
+    hold->next = all->holds;
+    all->holds = hold;
+    facets_abort(all, hold->dir);
+    return !facets_has_process(all, hold->dir);
+}
+
+void facets_release(struct facet_hold *hold) {
+    if (!hold->facets)
+        return;
+    struct facet_hold **at = &hold->facets->holds;
+    while (*at != hold)
+        at = &(*at)->next;
+    *at = hold->next;
+    hold->facets = NULL;
+}
+
 struct facets_stats facets_stats(const struct facets *all) {
     return all->stats;
 }
 
 void facets_stop(struct facets *all, void (*on_stopped)(void *ctx), void *ctx) {
+    while (all->holds)
+        facets_release(all->holds);
     all->stopping = true;
     all->on_stopped = on_stopped;
     all->stopped_ctx = ctx;

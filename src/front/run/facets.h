@@ -26,11 +26,13 @@ struct facet_ref {
     const char *dir;   /* made if it is missing; one folder per database */
     const char *owner; /* the key whose share it counts to; NULL: the operator's */
     const struct facet_open *open;
+    bool must_exist; /* ERR_NOT_FOUND if it has no folder, instead of making one */
 };
 
 /* fd is the callee's, -1 on error. */
 typedef void (*facet_granted)(void *ctx, int fd, const struct err *err);
-/* json is borrowed: the result, or {"name","message","code"} when ok is false. json NULL: err. */
+/* json is borrowed: the result, or {"name","message","code"} when ok is false. json NULL: err. Of
+ * facets_ask() it is the payload of the answer. */
 typedef void (*facet_answered)(void *ctx, bool ok, const char *json, size_t len,
                                const struct err *err);
 
@@ -49,6 +51,20 @@ int facets_grant_now(struct facets *all, const struct facet_ref *ref,
 struct facet_op *facets_call(struct facets *all, const struct facet_ref *ref, const char *method,
                              const char *args_json, facet_answered done, void *ctx,
                              struct err *err);
+/* The same, but nothing can be written, whatever the method. */
+struct facet_op *facets_read(struct facets *all, const struct facet_ref *ref, const char *method,
+                             const char *args_json, facet_answered done, void *ctx,
+                             struct err *err);
+/* A request about the whole database: EXPORT (which needs a descriptor, borrowed), INSPECT or
+ * MIGRATE. It waits until the database is open: an error may be the one of opening it. */
+struct facet_ask {
+    enum facet_msg type;
+    const struct buf *payload; /* NULL: empty */
+    int fd;                    /* -1: none */
+};
+struct facet_op *facets_ask(struct facets *all, const struct facet_ref *ref,
+                            const struct facet_ask *what, facet_answered done, void *ctx,
+                            struct err *err);
 /* The life of the process that was asked. Not after done was called. */
 uint64_t facet_op_life(const struct facet_op *op);
 /* Whether that life was cut off by the machine: what was granted then is worth nothing, and nobody
@@ -60,6 +76,24 @@ bool facets_is_over(const struct facets *all, uint64_t life);
 void facet_op_cancel(struct facet_op *op);
 /* Ends the process of a database at once: its capabilities are dead. */
 void facets_abort(struct facets *all, const char *dir);
+bool facets_is_open(const struct facets *all, const char *dir);
+/* Ends its process if nobody uses it: it is opened anew, with what was changed. False: it is in
+ * use. */
+bool facets_close_unused(struct facets *all, const char *dir);
+
+/* Keeps a database closed while its files are replaced or removed. The memory is the caller's. */
+struct facet_hold {
+    struct facet_hold *next;
+    struct facets *facets; /* NULL: it holds nothing */
+    const char *dir;       /* borrowed */
+    void (*on_closed)(void *ctx);
+    void *ctx;
+};
+/* Ends its process: holders are cut off, and nobody can open it until facets_release(). 1: it is
+ * closed. 0: on_closed will be called from the loop when it is. ERR_CONFLICT: it is held already.
+ */
+int facets_hold(struct facets *all, struct facet_hold *hold, struct err *err);
+void facets_release(struct facet_hold *hold);
 
 struct facets_stats {
     size_t running;

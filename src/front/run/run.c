@@ -1,4 +1,5 @@
 #include "front/run/run.h"
+#include "front/common/share.h"
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -263,6 +264,7 @@ static int run_record_begin(struct run *run, struct jobs *jobs, const struct run
                      &(struct job_spec){.id = run->id,
                                         .kind = q->kind,
                                         .owner = q->owner,
+                                        .key = q->key,
                                         .title = q->title,
                                         .detail = detail.data,
                                         .inner = q->inner,
@@ -322,7 +324,7 @@ struct run *run_start_warm(struct runner *r, struct jobs *jobs, const struct run
                               .env = q->env,
                               .limits = q->limits,
                               .warm = ret_guest != NULL,
-                              .owner = q->owner,
+                              .owner = share_name(q->owner, q->key),
                               .domain = q->domain,
                               .label = run->id};
     struct guest *g = guest_start(r, &spec, &call, on_end, end_ctx, &run->call);

@@ -18,7 +18,8 @@ struct run_callbacks {
 
 struct run_request {
     const char *id;    /* NULL: one is made */
-    const char *owner; /* key id, "" for the operator */
+    const char *owner; /* the project */
+    const char *key;   /* "" for the operator */
     const char *kind;
     const char *title;
     const char *source; /* compile request */

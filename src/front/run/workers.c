@@ -32,6 +32,7 @@ struct worker {
     struct worker *next;
     struct workers *workers;
     char *owner;
+    char key[ID_SIZE]; /* what it holds is what this key is granted; "" for the operator */
     char *id;
     bool deployed; /* by PUT; others came with a run */
     /* What the guest was started with: the version of one that is deployed, the hash of others. */
@@ -139,12 +140,17 @@ static void workers_on_sweep(uv_timer_t *t) {
         (void)uv_timer_stop(t);
 }
 
-/* Ends the warm isolate of the key (NULL: of any) that has been idle longest. */
+static const char *worker_share(const struct worker *k) {
+    return share_name(k->owner, k->key);
+}
+
+/* Ends the warm isolate of this share (NULL: of any) that has been idle longest. */
 static bool workers_evict(struct workers *w, const char *owner) {
     struct worker *oldest = NULL;
     for (struct worker *k = w->list; k; k = k->next)
         if (k->guest && guest_active_calls(k->guest) == 0 &&
-            (!owner || strcmp(k->owner, owner) == 0) && (!oldest || k->used_ms < oldest->used_ms))
+            (!owner || strcmp(worker_share(k), owner) == 0) &&
+            (!oldest || k->used_ms < oldest->used_ms))
             oldest = k;
     if (oldest)
         workers_cool(oldest);
@@ -158,7 +164,7 @@ static int workers_make_room(struct workers *w, const char *owner, struct err *e
     size_t own = 0;
     for (const struct worker *k = w->list; k; k = k->next) {
         all += k->guest != NULL;
-        own += k->guest && strcmp(k->owner, owner) == 0;
+        own += k->guest && strcmp(worker_share(k), owner) == 0;
     }
     if (own >= share && !workers_evict(w, owner))
         return err_set(err, ERR_RATE,
@@ -171,19 +177,22 @@ static int workers_make_room(struct workers *w, const char *owner, struct err *e
     return 0;
 }
 
-static struct worker *workers_find(struct workers *w, const char *owner, const char *id,
-                                   bool deployed) {
+/* key NULL: a deployed one; else one that came with a run of that key. */
+static struct worker *workers_find(struct workers *w, const char *owner, const char *key,
+                                   const char *id) {
     struct worker *k = w->list;
-    while (k && (k->deployed != deployed || strcmp(k->owner, owner) != 0 || strcmp(k->id, id) != 0))
+    while (k && (k->deployed != !key || strcmp(k->owner, owner) != 0 || strcmp(k->id, id) != 0 ||
+                 (key && strcmp(k->key, key) != 0)))
         k = k->next;
     return k;
 }
 
-static struct worker *workers_add(struct workers *w, const char *owner, const char *id,
-                                  bool deployed) {
+static struct worker *workers_add(struct workers *w, const char *owner, const char *key,
+                                  const char *id, bool deployed) {
     struct worker *k = xcalloc(1, sizeof(*k));
     k->workers = w;
     k->owner = xstrdup(owner);
+    (void)snprintf(k->key, sizeof(k->key), "%s", key);
     k->id = xstrdup(id);
     k->deployed = deployed;
     k->used_ms = clock_mono_ms();
@@ -218,7 +227,7 @@ static void workers_on_roster(void *ctx) {
 static void hash_grants(const struct worker *k, unsigned char hash[SHA256_DIGEST_LENGTH]) {
     struct identity who = {0};
     struct keyring *keys = k->workers->opt.keys;
-    bool known = !*k->owner || (keys && key_identity(keys, k->owner, &who, NULL) == 0);
+    bool known = !*k->key || (keys && key_identity(keys, k->key, &who, NULL) == 0);
     digest_sha256(known ? who.grants : "?", known ? strlen(who.grants) : 1, hash);
 }
 
@@ -231,7 +240,7 @@ static void keep_grants(struct worker *k) {
 void workers_recheck(struct workers *w) {
     for (struct worker *k = w->list; k; k = k->next) {
         unsigned char now[SHA256_DIGEST_LENGTH];
-        if (!*k->owner || !k->guest || guest_awaits(k->guest))
+        if (!*k->key || !k->guest || guest_awaits(k->guest))
             continue;
         hash_grants(k, now);
         if (memcmp(now, k->grants, sizeof(now)) != 0)
@@ -298,21 +307,22 @@ static void hash_code(const struct code *c, unsigned char hash[SHA256_DIGEST_LEN
     digest_sha256(both, sizeof(both), hash);
 }
 
-struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
+struct run *workers_run(struct workers *w, const struct code *code,
                         const struct run_request *request, struct err *err) {
     unsigned char hash[SHA256_DIGEST_LENGTH];
     hash_code(code, hash);
-    struct worker *k = workers_find(w, owner, code->id, false);
+    const char *owner = request->owner;
+    struct worker *k = workers_find(w, owner, request->key, code->id);
     if (k && warm_guest(k) && memcmp(k->hash, hash, sizeof(hash)) == 0) {
         k->used_ms = clock_mono_ms();
         return run_on_guest(k->guest, w->opt.jobs, request, err);
     }
     if (k && k->guest)
         workers_cool(k);
-    if (workers_make_room(w, owner, err) < 0)
+    if (workers_make_room(w, share_name(owner, request->key), err) < 0)
         return NULL;
     if (!k)
-        k = workers_add(w, owner, code->id, false);
+        k = workers_add(w, owner, request->key, code->id, false);
     memcpy(k->hash, hash, sizeof(hash));
     keep_grants(k);
     k->used_ms = clock_mono_ms();
@@ -322,7 +332,8 @@ struct run *workers_run(struct workers *w, const char *owner, const struct code 
 
 /* --- definitions --- */
 
-/* The operator's workers have their id as host name; a key's have a part of the key's id behind. */
+/* Workers of the default project have their id as host name; after the id of others comes a part of
+ * their project's id. */
 static void make_label(const char *owner, const char *id, char label[64]) {
     if (*owner)
         (void)snprintf(label, 64, "%s-%.10s", id, owner + strlen(owner) - 10);
@@ -356,28 +367,29 @@ void worker_asked_finish(struct worker_asked *a) {
     *a = (struct worker_asked){0};
 }
 
-int workers_make(struct workers *w, const char *owner, const char *id, struct worker_asked *asked,
+int workers_make(struct workers *w, const struct workers_put *put, struct worker_asked *asked,
                  struct ledger_worker *ret_worker, struct err *err) {
     struct env env;
-    if (!code_is_worker_id(id))
+    if (!code_is_worker_id(put->id))
         return err_set(err, ERR_BAD_REQUEST,
                        "a worker's id must have 1 to 40 characters of a-z, 0-9 and \"-\"");
-    int rc = bindings_make(&w->bindings, owner, &asked->code, &env, err);
+    int rc = bindings_make(&w->bindings, put->owner, put->key, &asked->code, &env, err);
     if (rc < 0)
         return rc;
     env_finish(&env);
     struct ledger_worker out = {
         .public = asked->public, .code = steal_ptr(&asked->text), .code_len = asked->text_len};
-    (void)snprintf(out.owner, sizeof(out.owner), "%s", owner);
-    (void)snprintf(out.id, sizeof(out.id), "%s", id);
-    make_label(owner, id, out.label);
+    (void)snprintf(out.owner, sizeof(out.owner), "%s", put->owner);
+    (void)snprintf(out.key, sizeof(out.key), "%s", put->key);
+    (void)snprintf(out.id, sizeof(out.id), "%s", put->id);
+    make_label(put->owner, put->id, out.label);
     *ret_worker = out;
     return 0;
 }
 
 json_t *workers_describe(struct workers *w, const struct ledger_worker *worker) {
     char time[CLOCK_RFC3339_SIZE];
-    const struct worker *k = workers_find(w, worker->owner, worker->id, true);
+    const struct worker *k = workers_find(w, worker->owner, NULL, worker->id);
     return json_pack("{s:s,s:s,s:s,s:b,s:b}", "id", worker->id, "host", worker->label, "updated_at",
                      clock_rfc3339(worker->updated_ms, time), "warm", k && k->guest != NULL,
                      "public", worker->public);
@@ -437,8 +449,9 @@ static void give_code(struct worker *k, struct code_load *l) {
     struct err err = l->err;
     struct env env;
     int rc = l->rc;
+    memcpy(k->key, l->of.key, sizeof(k->key));
     if (rc == 0)
-        rc = bindings_make(&k->workers->bindings, k->owner, &l->code, &env, &err);
+        rc = bindings_make(&k->workers->bindings, k->owner, k->key, &l->code, &env, &err);
     if (rc < 0) {
         guest_refuse(k->guest, &err);
         return;
@@ -461,7 +474,7 @@ static int ask_code(struct workers *w, const struct ledger_worker *of, struct er
 static void workers_on_load_read(void *ctx) {
     struct code_load *l = ctx;
     struct workers *w = l->workers;
-    struct worker *k = workers_find(w, l->of.owner, l->of.id, true);
+    struct worker *k = workers_find(w, l->of.owner, NULL, l->of.id);
     struct ledger_worker now;
     struct err err;
     if (k && k->guest && guest_awaits(k->guest)) {
@@ -476,19 +489,20 @@ static void workers_on_load_read(void *ctx) {
 
 /* Takes the text. */
 // NOLINTNEXTLINE(readability-non-const-parameter): it is freed
-static void workers_load(struct worker *k, char *text, size_t len, int64_t version) {
+static void workers_load(struct worker *k, char *text, size_t len, const struct ledger_worker *of) {
     struct workers *w = k->workers;
     struct code_load *l = xcalloc(1, sizeof(*l));
     *l = (struct code_load){.workers = w,
-                            .of = {.version = version},
+                            .of = {.version = of->version},
                             .limits = w->opt.runner->config.limits,
                             .text = text,
                             .len = len};
     (void)snprintf(l->of.owner, sizeof(l->of.owner), "%s", k->owner);
     (void)snprintf(l->of.id, sizeof(l->of.id), "%s", k->id);
+    memcpy(l->of.key, of->key, sizeof(l->of.key));
     if (w->opt.intake && len > LIMIT_READ_AT_ONCE_BYTES) {
         (void)intake_start(w->opt.intake,
-                           &(struct intake_ask){.owner = k->owner,
+                           &(struct intake_ask){.owner = worker_share(k),
                                                 .bytes = len,
                                                 .waits = true, /* CODE_ASKS_MAX, and one a guest */
                                                 .work = workers_read_load,
@@ -513,7 +527,7 @@ static bool workers_is_behind(const struct worker_ask *a, const struct ledger_wo
 static void take_code(struct workers *w, const struct worker_ask *a,
                       const struct ledger_answer *answer) {
     struct ledger_worker *got = answer->err.code ? NULL : answer->worker_got.worker;
-    struct worker *k = workers_find(w, a->owner, a->id, true);
+    struct worker *k = workers_find(w, a->owner, NULL, a->id);
     struct ledger_worker now;
     struct err err;
     if (got) {
@@ -532,7 +546,7 @@ static void take_code(struct workers *w, const struct worker_ask *a,
     } else if (!got) {
         guest_refuse(k->guest, &answer->err);
     } else {
-        workers_load(k, steal_ptr(&got->code), got->code_len, got->version);
+        workers_load(k, steal_ptr(&got->code), got->code_len, got);
     }
 }
 
@@ -578,24 +592,25 @@ static int ask_code(struct workers *w, const struct ledger_worker *of, struct er
 static int workers_call(struct workers *w, const struct ledger_worker *of,
                         const struct guest_request *request, struct guest_call **ret_call,
                         struct err *err) {
-    struct worker *k = workers_find(w, of->owner, of->id, true);
+    struct worker *k = workers_find(w, of->owner, NULL, of->id);
     if (!k)
-        k = workers_add(w, of->owner, of->id, true);
+        k = workers_add(w, of->owner, of->key, of->id, true);
     k->used_ms = clock_mono_ms();
     if (warm_guest(k)) {
         *ret_call = guest_call(k->guest, request);
         return 0;
     }
-    int rc = workers_make_room(w, k->owner, err);
+    int rc = workers_make_room(w, worker_share(k), err);
     if (rc < 0)
         return rc;
-    k->guest = guest_await(w->opt.runner, &(struct guest_spec){.owner = k->owner, .label = k->id},
-                           request, workers_on_guest_end, k, ret_call);
+    k->guest =
+        guest_await(w->opt.runner, &(struct guest_spec){.owner = worker_share(k), .label = k->id},
+                    request, workers_on_guest_end, k, ret_call);
     unsigned char hash[PROGRAM_HASH_SIZE];
     hash_version(of, hash);
     const struct program *code = programs_get(w->codes, hash);
     if (code)
-        workers_load(k, xstrndup(code->data, code->len), code->len, of->version);
+        workers_load(k, xstrndup(code->data, code->len), code->len, of);
     else if (ask_code(w, of, err) < 0)
         guest_refuse(k->guest, err);
     return 0;
@@ -607,7 +622,8 @@ static int find_served(struct workers *w, const struct workers_fetch *fetch,
     int rc = roster_find_label(w->roster, fetch->label, &k, err);
     if (rc < 0)
         return rc;
-    if (!k.public && (!fetch->caller || (*fetch->caller && strcmp(fetch->caller, k.owner) != 0)))
+    bool own = fetch->caller && (fetch->all || strcmp(fetch->caller, k.owner) == 0);
+    if (!k.public && !own)
         return err_set(err, ERR_NOT_FOUND,
                        "there is no worker at this host name for this caller: for others than its "
                        "owner, and for pages of another origin, a worker says \"public\": true");
@@ -616,12 +632,14 @@ static int find_served(struct workers *w, const struct workers_fetch *fetch,
 }
 
 int workers_check_label(struct workers *w, const struct workers_fetch *fetch,
-                        char ret_owner[ID_SIZE], struct err *err) {
+                        struct workers_whose *ret_whose, struct err *err) {
     struct ledger_worker k;
     int rc = find_served(w, fetch, &k, err);
-    if (rc == 0)
-        (void)snprintf(ret_owner, ID_SIZE, "%s", k.owner);
-    return rc;
+    if (rc < 0)
+        return rc;
+    memcpy(ret_whose->owner, k.owner, sizeof(ret_whose->owner));
+    memcpy(ret_whose->key, k.key, sizeof(ret_whose->key));
+    return 0;
 }
 
 int workers_call_label(struct workers *w, const struct workers_fetch *fetch,

@@ -3,7 +3,8 @@
  * which there are is in the front's copy (roster.h), and who starts one waits for its code as he
  * waits for the compiler. An isolate is started at the first call and ended when it has been idle,
  * when others need the place, when its worker was put again or deleted, or when the grants of its
- * key changed. A worker belongs to the key that made it: ids of different owners do not meet. */
+ * key changed. A worker belongs to a project, and holds what the key that put it is granted: after
+ * that key is revoked, another key must put it again. */
 
 #include "front/run/bindings.h"
 #include "front/run/code.h"
@@ -36,8 +37,9 @@ void workers_recheck(struct workers *w);
 /* What programs of keys are bound by: also those that are no workers. */
 const struct bindings *workers_bindings(const struct workers *w);
 
-/* A run on the warm isolate of (owner, id): the same program is reused, another one replaces it. */
-struct run *workers_run(struct workers *w, const char *owner, const struct code *code,
+/* A run on the warm isolate of (project, key, id): the same program is reused, another one replaces
+ * it. */
+struct run *workers_run(struct workers *w, const struct code *code,
                         const struct run_request *request, struct err *err);
 
 /* The body of a PUT that was read. */
@@ -52,9 +54,14 @@ struct worker_asked {
 int worker_ask_read(const char *text, size_t len, const struct run_limits *max,
                     struct worker_asked *ret_asked, struct err *err);
 void worker_asked_finish(struct worker_asked *a);
+struct workers_put {
+    const char *owner;
+    const char *key; /* "" for the operator */
+    const char *id;
+};
 /* What is to be put in the ledger (LEDGER_WORKER_PUT) for it, if it is fine. Takes the text; the
  * caller finishes it. */
-int workers_make(struct workers *w, const char *owner, const char *id, struct worker_asked *asked,
+int workers_make(struct workers *w, const struct workers_put *put, struct worker_asked *asked,
                  struct ledger_worker *ret_worker, struct err *err);
 /* What clients see of one, besides its code. */
 json_t *workers_describe(struct workers *w, const struct ledger_worker *worker);
@@ -63,11 +70,16 @@ int workers_list(struct workers *w, const char *owner, json_t **ret_json, struct
 /* A call of fetch() on the worker with that label. ERR_NOT_FOUND if there is none. */
 struct workers_fetch {
     const char *label;
-    const char *caller; /* key id of the caller, NULL if it has none, "" for the operator */
+    const char *caller; /* the caller's project; NULL if nobody knows who it is */
+    bool all;           /* the caller may have anyone's */
 };
 /* Whether there is such a worker for the caller, and whose: to be asked before a body is read. */
+struct workers_whose {
+    char owner[ID_SIZE];
+    char key[ID_SIZE];
+};
 int workers_check_label(struct workers *w, const struct workers_fetch *fetch,
-                        char ret_owner[ID_SIZE], struct err *err);
+                        struct workers_whose *ret_whose, struct err *err);
 int workers_call_label(struct workers *w, const struct workers_fetch *fetch,
                        const struct guest_request *request, struct guest_call **ret_call,
                        struct err *err);

@@ -60,8 +60,8 @@ static int exec_request_read_stdin(const json_t *v, void *member, struct err *er
 int exec_request_read(const json_t *body, struct exec_request *ret, struct err *err) {
     static const struct json_field table[] = {
         JSON_TEXT("command", struct exec_request, command),
-        JSON_READ("argv", struct exec_request, argv, exec_request_read_argv),
-        JSON_READ("env", struct exec_request, env, sandbox_env_read),
+        JSON_READ("argv", struct exec_request, argv, exec_request_read_argv, "array"),
+        JSON_READ("env", struct exec_request, env, sandbox_env_read, "object"),
         JSON_TEXT("cwd", struct exec_request, cwd),
         JSON_BOOL("tty", struct exec_request, tty),
         JSON_BOOL("background", struct exec_request, background),
@@ -69,8 +69,9 @@ int exec_request_read(const json_t *body, struct exec_request *ret, struct err *
         JSON_INT("cols", struct exec_request, cols, 1, SIZE_MAX_CELLS),
         JSON_INT("rows", struct exec_request, rows, 1, SIZE_MAX_CELLS),
         JSON_INT("timeout_s", struct exec_request, timeout_s, 1, TIMEOUT_MAX_S),
-        JSON_READ("stdin", struct exec_request, in, exec_request_read_stdin),
+        JSON_READ("stdin", struct exec_request, in, exec_request_read_stdin, "string,boolean"),
     };
+    JSON_SHAPE("ExecRequest", table);
     struct exec_request r = {0};
     int rc = json_is_array(json_object_get(body, "command"))
                  ? err_set(err, ERR_BAD_REQUEST,

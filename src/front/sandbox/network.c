@@ -265,9 +265,10 @@ static int network_ask_read_routes(const json_t *list, void *member, struct err 
 
 int network_ask_read(const json_t *json, void *ask, struct err *err) {
     static const struct json_field table[] = {
-        JSON_READ("allow", struct network_ask, allow, network_ask_read_allow),
-        JSON_READ("routes", struct network_ask, routes, network_ask_read_routes),
+        JSON_READ("allow", struct network_ask, allow, network_ask_read_allow, "array"),
+        JSON_READ("routes", struct network_ask, routes, network_ask_read_routes, "array"),
     };
+    JSON_SHAPE("SandboxNetwork", table);
     return json_is_null(json)
                ? 0
                : json_table_read(table, ARRAY_LEN(table), json, "\"network\"", ask, err);

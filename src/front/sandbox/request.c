@@ -85,10 +85,11 @@ static int sandbox_request_read_file(const json_t *f, const char *dir, struct sa
                                      struct err *err) {
     static const struct json_field table[] = {
         JSON_TEXT("path", struct file_wire, path),
-        JSON_READ("content", struct file_wire, content, sandbox_request_read_content),
+        JSON_READ("content", struct file_wire, content, sandbox_request_read_content, "string"),
         JSON_TEXT("content_base64", struct file_wire, base64),
         JSON_INT("mode", struct file_wire, mode, 0, 0777),
     };
+    JSON_SHAPE("SandboxFile", table);
     struct file_wire w = {.mode = 0644};
     int rc = json_table_read(table, ARRAY_LEN(table), f, "a file", &w, err);
     if (rc < 0)
@@ -155,7 +156,7 @@ static int sandbox_request_read_files(const json_t *list, void *member, struct e
 int sandbox_env_read(const json_t *env, void *strv, struct err *err) {
     const char *name;
     json_t *v;
-    if (!json_is_object(env))
+    if (!json_is_object(env) && !json_is_null(env))
         return err_set(err, ERR_BAD_REQUEST, "\"env\" must be an object of strings");
     json_object_foreach((json_t *)(uintptr_t)env, name, v) {
         const char *text = json_string_value(v);
@@ -174,6 +175,7 @@ static int sandbox_request_read_binds(const json_t *list, void *member, struct e
         JSON_TEXT("path", struct sandbox_named_bind, path),
         JSON_ENUM("mode", struct sandbox_named_bind, mode, bind_modes),
     };
+    JSON_SHAPE("SandboxBind", table);
     struct sandbox_binds *binds = member;
     size_t i;
     const json_t *v;
@@ -205,17 +207,18 @@ int sandbox_request_read(const json_t *body, struct sandbox_request *r, struct e
         JSON_TEXT("name", struct sandbox_request, name),
         JSON_TEXT("root", struct sandbox_request, root),
         JSON_TEXT("snapshot", struct sandbox_request, snapshot),
-        JSON_READ("files", struct sandbox_request, files, sandbox_request_read_files),
-        JSON_READ("env", struct sandbox_request, env, sandbox_env_read),
+        JSON_READ("files", struct sandbox_request, files, sandbox_request_read_files, "array"),
+        JSON_READ("env", struct sandbox_request, env, sandbox_env_read, "object"),
         JSON_INT("memory_mb", struct sandbox_request, memory_mb, 1, INT64_MAX),
         JSON_INT("disk_mb", struct sandbox_request, disk_mb, 1, INT64_MAX),
         JSON_INT("pids", struct sandbox_request, pids, 1, INT64_MAX),
-        JSON_READ("cpus", struct sandbox_request, cpus, sandbox_request_read_cpus),
+        JSON_READ("cpus", struct sandbox_request, cpus, sandbox_request_read_cpus, "number"),
         JSON_INT("timeout_s", struct sandbox_request, timeout_s, 1, INT64_MAX),
-        JSON_READ("binds", struct sandbox_request, binds, sandbox_request_read_binds),
-        JSON_TREE("metadata", struct sandbox_request, metadata),
-        JSON_READ("network", struct sandbox_request, network, network_ask_read),
+        JSON_READ("binds", struct sandbox_request, binds, sandbox_request_read_binds, "array"),
+        JSON_MAP("metadata", struct sandbox_request, metadata),
+        JSON_READ("network", struct sandbox_request, network, network_ask_read, "object"),
     };
+    JSON_SHAPE("SandboxRequest", table);
     return json_table_read(table, ARRAY_LEN(table), body, "the request", r, err);
 }
 

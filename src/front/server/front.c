@@ -22,6 +22,7 @@
 #include "front/http/asset.h"
 #include "front/job/job.h"
 #include "front/ledger/db.h"
+#include "front/run/databases.h"
 #include "front/run/tails.h"
 #include "front/run/workers.h"
 #include "front/sandbox/sandboxes.h"
@@ -187,7 +188,7 @@ static int front_open_ledger(struct front_server *s, struct err *err) {
         rc = ledger_db_take_workers(f->ledger_db, store, err);
     if (rc < 0)
         return rc;
-    f->keys = keyring_create(clock_mono_ms);
+    f->keys = keyring_create(clock_mono_ms, clock_wall_ms);
     struct ledger_watch watch = keyring_watch(f->keys);
     rc = ledger_open(&s->loop, f->ledger_db, &watch, &f->ledger, err);
     if (rc == 0)
@@ -243,6 +244,10 @@ static int open_runner(struct front_server *s, struct err *err) {
                                                .joins = s->isolates.joins,
                                                .njoins = s->isolates.njoins,
                                                .facet_fd = s->siblings.fds[SIBLING_FACET]});
+    f->databases = databases_create(&(struct databases_options){.loop = &s->loop,
+                                                                .facets = f->runner->facets,
+                                                                .data_dir = s->config->data_dir,
+                                                                .open = &f->facet_open});
     f->jobs = jobs_create(&s->loop, f->store);
     f->tails = tails_create(&s->loop, f->store, s->config->tail_origins, s->config->ntail_origins);
     return workers_create(&(struct workers_options){.facet_open = &f->facet_open,
@@ -255,15 +260,15 @@ static int open_runner(struct front_server *s, struct err *err) {
                           &f->workers, err);
 }
 
-static void front_on_job_end(void *ctx, const char *owner, const char *kind, bool done,
-                             int64_t wall_ms) {
-    account_count_job(ctx, owner, kind, done, wall_ms);
+static void front_on_job_end(void *ctx, const struct job_ended *ended) {
+    account_count_job(ctx, ended);
 }
 
-/* The limit of a key that was revoked meanwhile is not known any more. */
-static int64_t max_jobs(void *ctx, const char *owner) {
-    struct identity who;
-    return key_identity(ctx, owner, &who, NULL) == 0 ? who.max_jobs : 0;
+/* The limits of a key that was revoked meanwhile are not known any more. */
+static struct jobs_max max_jobs(void *ctx, const char *key) {
+    struct identity who = {0};
+    (void)key_identity(ctx, key, &who, NULL);
+    return (struct jobs_max){.key = who.limits.max_jobs, .project = who.project_limits.max_jobs};
 }
 
 static int open_models(struct front_server *s, struct err *err) {
@@ -271,7 +276,8 @@ static int open_models(struct front_server *s, struct err *err) {
     int rc = models_create(&s->loop,
                            &(struct models_options){.file = s->config->models_file,
                                                     .secrets = &s->secrets,
-                                                    .demo_delay_ms = -1},
+                                                    .demo_delay_ms = -1,
+                                                    .intake = f->intake},
                            &f->models, err);
     if (rc < 0)
         return rc;
@@ -368,6 +374,7 @@ static int open_executor(struct front_server *s, struct err *err) {
                                                    .models = f->models,
                                                    .accounts = f->accounts,
                                                    .runner = f->runner,
+                                                   .intake = f->intake,
                                                    .network = sandboxes_network(f->sandboxes),
                                                    .model = s->config->model,
                                                    .settings = &s->config->execute});
@@ -403,16 +410,11 @@ static void front_on_page(struct http_req *req, void *ctx) {
     asset_respond(req, CONTAINER_OF(ctx, struct front_server, front)->web_fd);
 }
 
-const char *front_owner(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who ? who->key_id : "";
-}
-
 /* While the ledger is silent nobody knows: streams stay, and nothing new is let in. */
-static bool owner_is_valid(const char *owner, void *ctx) {
+static bool front_key_is_valid(const char *key, void *ctx) {
     const struct front *f = ctx;
     struct identity who;
-    return key_identity(f->keys, owner, &who, NULL) != -ERR_UNAUTHORIZED;
+    return key_identity(f->keys, key, &who, NULL) != -ERR_UNAUTHORIZED;
 }
 
 static void front_on_keys_changed(void *ctx) {
@@ -451,8 +453,9 @@ static int open_http(struct front_server *s, struct err *err) {
         .guest_handler = s->opt->endpoints->guest,
         .fallback = front_on_page,
         .intake = f->intake,
-        .owner = front_owner,
-        .is_valid = owner_is_valid,
+        .owner = front_share,
+        .key = front_key,
+        .is_valid = front_key_is_valid,
         .commits = {front_on_submitted, front_on_has_written, f->store},
         .ctx = f,
     });
@@ -541,6 +544,7 @@ static void front_on_drained(void *ctx) {
     intake_destroy(s->front.intake);
     models_close(s->front.models, NULL, NULL);
     workers_destroy(s->front.workers);
+    databases_close(s->front.databases);
     tails_close(s->front.tails);
     s->parts = 2;
     runner_stop(s->front.runner, front_on_part_ended, s);

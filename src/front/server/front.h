@@ -43,6 +43,7 @@ struct front {
     struct features features;
     struct runner *runner;
     struct intake *intake; /* of large bodies and messages */
+    struct databases *databases;
     struct workers *workers;
     struct tails *tails;
     struct models *models;
@@ -84,20 +85,26 @@ struct front_options {
 int front_serve(const struct front_options *options, struct err *err);
 
 /* Route flags that the guard reads. A route without FRONT_ROUTE_PUBLIC needs an identity, with at
- * least the scope "run" unless it says FRONT_ROUTE_READ or FRONT_ROUTE_ADMIN. While the server
+ * least the scope "run" unless it says FRONT_ROUTE_READ, FRONT_ROUTE_ADMIN (of the whole server) or
+ * FRONT_ROUTE_PROJECT_ADMIN (of its project, or of the server). While the server
  * leaves, what may change something is refused unless it is a DELETE or says FRONT_ROUTE_LATE. */
 enum {
     FRONT_ROUTE_PUBLIC = HTTP_ROUTE_USER,
     FRONT_ROUTE_READ = HTTP_ROUTE_USER << 1,
     FRONT_ROUTE_ADMIN = HTTP_ROUTE_USER << 2,
     FRONT_ROUTE_LATE = HTTP_ROUTE_USER << 3, /* it is about what runs already */
+    FRONT_ROUTE_PROJECT_ADMIN = HTTP_ROUTE_USER << 4,
 };
 
 /* Who sent the request; set by the guard on every route that is not public, and on public ones when
  * a valid key came with it. NULL otherwise. */
 const struct identity *front_identity(const struct http_req *req);
-/* The id of its key; "" for the operator, and for nobody. */
-const char *front_owner(const struct http_req *req);
+/* The project whose data the request is about, and the key that it came with: "" for the default
+ * project and for the operator, and for requests without an identity. */
+const char *front_project(const struct http_req *req);
+const char *front_key(const struct http_req *req);
+/* Under which name it takes its share of what all have in common. */
+const char *front_share(const struct http_req *req);
 /* Nobody is let in without one, not even from this machine. */
 bool front_requires_key(const struct front *f);
 /* Which records that identity may see. */

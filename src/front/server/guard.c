@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "front/common/caller.h"
 #include "front/common/rate.h"
+#include "front/common/share.h"
 #include "front/http/fields.h"
 #include "front/server/sessions.h"
 
@@ -230,7 +231,7 @@ static int guard_identify(struct front *f, const struct http_req *req,
         return rc < 0 ? rc : 1;
     }
     if (is_operator(f, from)) {
-        *who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
+        *who = key_operator();
         return 1;
     }
     return 0;
@@ -246,9 +247,21 @@ struct rate_policy {
 
 static struct rate_policy policy_of_key(const struct front *f, const struct identity *who) {
     struct rate_policy p = {.name = "key", .len = strlen(who->key_id)};
+    int64_t own = who->limits.rate_per_minute;
     memcpy(p.who, who->key_id, p.len);
     if (!who->operator_)
-        p.per_minute = who->rate_per_minute > 0 ? who->rate_per_minute : f->config->key_per_minute;
+        p.per_minute = own > 0 ? own : f->config->key_per_minute;
+    return p;
+}
+
+/* Over all keys of the project. Its id may be that of a key: so a letter comes before it. */
+static struct rate_policy policy_of_project(const struct identity *who) {
+    struct rate_policy p = {.name = "project"};
+    p.who[0] = 'p';
+    p.len = 1 + strlen(who->project);
+    memcpy(p.who + 1, who->project, MIN(p.len, sizeof(p.who)) - 1);
+    if (!who->operator_)
+        p.per_minute = who->project_limits.rate_per_minute;
     return p;
 }
 
@@ -285,8 +298,12 @@ int guard_admit(struct front *f, const char *key_id, int64_t *ret_wait_s, struct
     int rc = key_identity(f->keys, key_id, &who, err);
     if (rc < 0)
         return rc;
-    struct rate_policy p = policy_of_key(f, &who);
+    struct rate_policy p = policy_of_project(&who);
     rc = take_token(f, &p, &left, err);
+    if (rc == 0) {
+        p = policy_of_key(f, &who);
+        rc = take_token(f, &p, &left, err);
+    }
     *ret_wait_s = left.wait_s;
     return rc;
 }
@@ -299,11 +316,16 @@ void guard_respond_rate(struct http_req *req, int64_t wait_s, const struct err *
 }
 
 static bool check_scope(struct http_req *req, const struct identity *who, unsigned flags) {
-    enum key_scope need = flags & FRONT_ROUTE_ADMIN  ? KEY_SCOPE_ADMIN
+    bool admin = flags & (FRONT_ROUTE_ADMIN | FRONT_ROUTE_PROJECT_ADMIN);
+    enum key_scope need = admin                      ? KEY_SCOPE_ADMIN
                           : flags & FRONT_ROUTE_READ ? KEY_SCOPE_READ
                                                      : KEY_SCOPE_RUN;
-    if (who->scope >= need)
+    if (who->scope >= need && (who->server || !(flags & FRONT_ROUTE_ADMIN)))
         return true;
+    if (who->scope >= need)
+        return guard_refuse(req, ERR_FORBIDDEN,
+                            "this needs an admin key of the whole server: one of the default "
+                            "project");
     return guard_refuse(req, ERR_FORBIDDEN,
                         need == KEY_SCOPE_ADMIN ? "this needs a key with the scope \"admin\""
                                                 : "this needs a key with the scope \"run\"");
@@ -343,7 +365,7 @@ static void identify_guest(struct front *f, struct http_req *req,
                      ? key_check(f->keys, field_bearer(auth), &who, NULL) == 0
                      : pass_key && key_identity(f->keys, pass_key, &who, NULL) == 0;
     if (!known && own && is_operator(f, from)) {
-        who = (struct identity){.operator_ = true, .name = "operator", .scope = KEY_SCOPE_ADMIN};
+        who = key_operator();
         known = true;
     }
     if (known)
@@ -379,8 +401,9 @@ static bool take_stranger(struct front *f, struct http_req *req,
 }
 
 static bool take_known(struct front *f, struct http_req *req) {
-    struct rate_policy p = policy_of_key(f, front_identity(req));
-    return take_request(f, req, &p);
+    struct rate_policy of_project = policy_of_project(front_identity(req));
+    struct rate_policy of_key = policy_of_key(f, front_identity(req));
+    return take_request(f, req, &of_project) && take_request(f, req, &of_key);
 }
 
 /* The server leaves: what was accepted goes on and can be looked at and ended, nothing begins. */
@@ -440,6 +463,19 @@ const struct identity *front_identity(const struct http_req *req) {
 
 struct store_scope front_scope(const struct http_req *req) {
     const struct identity *who = front_identity(req);
-    return (struct store_scope){.all = who && who->scope == KEY_SCOPE_ADMIN,
-                                .owner = who ? who->key_id : "?"};
+    return (struct store_scope){.all = who && who->server, .owner = who ? who->project : "?"};
+}
+
+const char *front_project(const struct http_req *req) {
+    const struct identity *who = front_identity(req);
+    return who ? who->project : "";
+}
+
+const char *front_key(const struct http_req *req) {
+    const struct identity *who = front_identity(req);
+    return who ? who->key_id : "";
+}
+
+const char *front_share(const struct http_req *req) {
+    return share_name(front_project(req), front_key(req));
 }

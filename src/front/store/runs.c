@@ -34,7 +34,8 @@ enum { ROW_BYTES = 512, EVENT_BYTES = 64, SINCE_MARGIN_MS = 1000 };
     "id, owner, kind, status, title, error_code, error_message, created_ms, finished_ms"
 /* One statement for each index: with "?1 OR owner = ?2" SQLite would take none of them. */
 #define USAGE                                                                                      \
-    ", input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_nusd, unpriced"
+    ", input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost_nusd, unpriced,"   \
+    " runs.key"
 #define WITH_USAGE   " LEFT JOIN run_usage ON run = runs.rowid "
 #define LIST         "SELECT " RUN_COLUMNS ", NULL" USAGE " FROM runs" WITH_USAGE
 #define NEWEST_FIRST " AND runs.rowid < ?1 ORDER BY runs.rowid DESC LIMIT ?2"
@@ -42,8 +43,8 @@ enum { ROW_BYTES = 512, EVENT_BYTES = 64, SINCE_MARGIN_MS = 1000 };
 
 static const char *const sql[] = {
     [RUN_ADD] = "INSERT INTO runs (id, owner, kind, status, title, detail, created_ms, bytes,"
-                " error_code, error_message, finished_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,"
-                "?11)",
+                " error_code, error_message, finished_ms, key) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,"
+                "?10,?11,?12)",
     [RUN_END] = "UPDATE runs SET status = ?2, error_code = ?3, error_message = ?4,"
                 " detail = coalesce(?5, detail), finished_ms = ?6, bytes = coalesce(?7, bytes)"
                 " WHERE id = ?1 AND status = 'running'",
@@ -108,6 +109,7 @@ static void store_runs_read(sqlite3_stmt *st, struct store_run *r) {
     *r = (struct store_run){0};
     store_column_id(st, 0, r->id);
     store_column_id(st, 1, r->owner);
+    store_column_id(st, 16, r->key);
     r->kind = store_column_dup(st, 2);
     r->status = store_runs_read_status(st);
     r->title = store_column_dup(st, 4);
@@ -176,6 +178,7 @@ static int run_add(struct store *s, const struct store_op *op, struct err *err) 
     store_bind_str(st, 9, r->error_code);
     store_bind_str(st, 10, r->error_message);
     store_bind_int(st, 11, r->finished_ms);
+    store_bind_str(st, 12, r->key);
     int rc = store_step(st, "record a run", NULL, err);
     if (rc == 0 && has_usage(&r->usage))
         rc = store_runs_write_usage(s, r->id, &r->usage, err);
@@ -228,6 +231,7 @@ int store_run_begin(struct store *s, const struct store_run *run, struct err *er
     r->created_ms = run->created_ms;
     memcpy(r->id, run->id, sizeof(r->id));
     memcpy(r->owner, run->owner, sizeof(r->owner));
+    memcpy(r->key, run->key, sizeof(r->key));
     r->kind = copy_text(run->kind);
     r->title = copy_text(run->title);
     r->detail = copy_text(run->detail);
@@ -291,7 +295,7 @@ static int store_runs_get(struct store *s, int which, const char *id, struct sto
     if (rc == SQLITE_ROW)
         store_runs_read(st, ret_run);
     if (rc == SQLITE_ROW && ret_rowid)
-        *ret_rowid = sqlite3_column_int64(st, 16);
+        *ret_rowid = sqlite3_column_int64(st, 17);
     int e = rc == SQLITE_ROW    ? 0
             : rc == SQLITE_DONE ? err_set(err, ERR_NOT_FOUND, "there is no run \"%.40s\"", id)
                                 : store_error(s->read_db, err, "read a run");
@@ -373,6 +377,8 @@ static bool store_runs_matches(sqlite3_stmt *st, const struct store_run_query *q
         return false;
     if (q->status && store_runs_read_status(st) != q->status)
         return false;
+    if (q->key && strcmp((const char *)sqlite3_column_text(st, 16), q->key) != 0)
+        return false;
     return !q->text || has_text(st, 4, q->text) || has_text(st, 6, q->text) ||
            has_text(st, 0, q->text);
 }
@@ -383,7 +389,7 @@ static sqlite3_stmt *ready_list(struct store *s, const struct store_run_query *q
                 : of_owner          ? RUN_LIST_OF_OWNER
                 : q->kind           ? RUN_LIST_OF_KIND
                                     : RUN_LIST;
-    bool picks = q->status || q->text || q->since_ms || q->until_ms;
+    bool picks = q->status || q->key || q->text || q->since_ms || q->until_ms;
     sqlite3_stmt *st = store_read_statement(s, STORE_RUNS, which);
     store_bind_int(st, 2, picks ? STORE_RUNS_LOOK : (int64_t)q->limit + 1);
     store_bind_str(st, 3, q->scope.owner ? q->scope.owner : "");

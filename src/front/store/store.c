@@ -177,6 +177,8 @@ const char *const store_migrations[] = {
     /* 11: workers are the ledger's, which takes the table away when it has them all
        (ledger/workers.c). An earlier cay would miss it, and is told that it is too old. */
     "",
+    /* 12: which key of the project began a run. The owner of before was the key. */
+    "ALTER TABLE runs ADD COLUMN key TEXT NOT NULL DEFAULT ''; UPDATE runs SET key = owner;",
 };
 const int store_migration_count = ARRAY_LEN(store_migrations);
 

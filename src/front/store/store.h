@@ -87,7 +87,8 @@ struct store_run_usage {
 
 struct store_run {
     char id[ID_SIZE];
-    char owner[ID_SIZE]; /* the key's id, "" for the operator */
+    char owner[ID_SIZE]; /* the project */
+    char key[ID_SIZE];   /* that began it, "" for the operator */
     char *kind;          /* "run", "chat", "sandbox", "task" */
     enum job_status status;
     char *title;
@@ -102,7 +103,7 @@ struct store_run {
 };
 
 void store_run_finish(struct store_run *r);
-/* Recorded before the run starts: id, owner, kind, title, detail and created_ms are read. */
+/* Recorded before the run starts: id, owner, key, kind, title, detail and created_ms are read. */
 int store_run_begin(struct store *s, const struct store_run *run, struct err *err);
 
 struct store_run_end {
@@ -139,6 +140,7 @@ struct store_run_query {
     struct store_scope scope;
     const char *kind;
     enum job_status status; /* JOB_NO_STATUS: any */
+    const char *key;        /* that began it; NULL: any */
     const char *text;       /* in the title, the id or the error's message, in either case */
     int64_t since_ms;       /* begun then or later; 0: whenever */
     int64_t until_ms;       /* begun before; 0: whenever */

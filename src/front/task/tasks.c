@@ -1,4 +1,5 @@
 #include "front/task/tasks.h"
+#include "front/common/share.h"
 #include "front/sandbox/sandboxes.h"
 
 #include "base/cleanup.h"
@@ -143,13 +144,13 @@ static void tasks_on_job_end(void *ctx, const struct store_run_end *end) {
 }
 
 /* With what its key may do now. */
-static int tasks_identify(struct keyring *keys, const char *owner, struct identity *who,
+static int tasks_identify(struct keyring *keys, const char *key, struct identity *who,
                           struct err *err) {
-    if (!*owner) {
-        *who = (struct identity){.operator_ = true, .scope = KEY_SCOPE_ADMIN};
+    if (!*key) {
+        *who = key_operator();
         return 0;
     }
-    return key_identity(keys, owner, who, err);
+    return key_identity(keys, key, who, err);
 }
 
 /* In any thread. */
@@ -179,6 +180,7 @@ static struct body_load *make_load(const struct tasks *t, const struct task_type
     memcpy(l->task.id, task->id, sizeof(l->task.id));
     memcpy(l->task.run, task->run, sizeof(l->task.run));
     memcpy(l->task.owner, task->owner, sizeof(l->task.owner));
+    memcpy(l->task.key, task->key, sizeof(l->task.key));
     l->task.body = steal_ptr(&task->body);
     l->task.body_len = task->body_len;
     return l;
@@ -187,21 +189,21 @@ static struct body_load *make_load(const struct tasks *t, const struct task_type
 static int begin_job(const struct tasks_options *o, const struct body_load *l, struct err *err) {
     const struct ledger_task *task = &l->task;
     struct identity who;
-    int rc = tasks_identify(o->keys, task->owner, &who, err);
+    int rc = tasks_identify(o->keys, task->key, &who, err);
     if (rc == 0 && l->rc < 0)
         *err = l->err;
     if (rc < 0 || l->rc < 0)
         return -(int)err->code;
     _cleanup_(json) json_t *grants = key_grants(&who);
-    return l->type->start(
-        &o->rooms,
-        &(struct task_start){.run = task->run,
-                             .owner = task->owner,
-                             .scope = {.all = who.scope == KEY_SCOPE_ADMIN, .owner = task->owner},
-                             .grants = grants,
-                             .body = l->json,
-                             .loaded = l->loaded},
-        err);
+    return l->type->start(&o->rooms,
+                          &(struct task_start){.run = task->run,
+                                               .owner = task->owner,
+                                               .key = task->key,
+                                               .scope = {.all = who.server, .owner = task->owner},
+                                               .grants = grants,
+                                               .body = l->json,
+                                               .loaded = l->loaded},
+                          err);
 }
 
 /* Begins the job, and frees the work if there is none. */
@@ -257,7 +259,7 @@ static void tasks_read_apart(struct work *k, struct body_load *l) {
     l->work = k;
     k->load = l;
     (void)intake_start(k->tasks->opt.intake,
-                       &(struct intake_ask){.owner = l->task.owner,
+                       &(struct intake_ask){.owner = share_name(l->task.owner, l->task.key),
                                             .bytes = l->task.body_len,
                                             .waits = true, /* for the desk has so many places */
                                             .work = tasks_read_load,

@@ -42,6 +42,7 @@ static int run_start_task(const struct task_rooms *r, const struct task_start *h
                           .workers = r->workers,
                           .id = how->run,
                           .owner = how->owner,
+                          .key = how->key,
                           .body = asked->body,
                           .read = asked,
                           .stores_events = true};
@@ -76,8 +77,11 @@ static int code_task_type_check(code_reader read, const struct task_rooms *r, co
 static int code_task_type_start(code_reader read, const struct task_rooms *r,
                                 const struct task_start *how, struct err *err) {
     struct code_request request;
-    struct code_ask ask = {
-        .id = how->run, .owner = how->owner, .scope = how->scope, .grants = how->grants};
+    struct code_ask ask = {.id = how->run,
+                           .owner = how->owner,
+                           .key = how->key,
+                           .scope = how->scope,
+                           .grants = how->grants};
     char id[ID_SIZE];
     int rc = read(r, how->body, how->grants, &request, err);
     return rc < 0 ? rc : code_start(r->codes, &ask, &request, id, err);
@@ -160,7 +164,8 @@ static int sdk_check(const struct task_rooms *r, const json_t *body, struct err 
 static int sdk_start_task(const struct task_rooms *r, const struct task_start *how,
                           struct err *err) {
     char id[ID_SIZE];
-    struct execute_sdk_ask ask = {.id = how->run, .owner = how->owner, .body = how->body};
+    struct execute_sdk_ask ask = {
+        .id = how->run, .owner = how->owner, .key = how->key, .body = how->body};
     return execute_sdk_start(r->executes, &ask, id, err);
 }
 

@@ -28,7 +28,8 @@ struct run_limits;
 
 struct task_start {
     const char *run;   /* the id of the job */
-    const char *owner; /* whose key it is */
+    const char *owner; /* the project */
+    const char *key;   /* that submitted it, "" for the operator */
     struct store_scope scope;
     const json_t *grants;
     const json_t *body; /* of a type that has no load() */

@@ -14,6 +14,7 @@ struct tool_ask {
     struct ask_options opt;
     char *system;
     json_t *messages;
+    size_t bytes; /* of what it asks */
     json_t *server_tools;
     struct account_hold *hold;
     struct model_stream *stream; /* NULL: what it may cost is being set aside */
@@ -90,6 +91,8 @@ static int tool_ask_start_stream(struct tool_ask *a, int64_t granted, struct err
         &(struct model_request){.model = env->model,
                                 .system = a->system,
                                 .messages = a->messages,
+                                .bytes = a->bytes,
+                                .owner = env->owner,
                                 .server_tools = a->server_tools,
                                 .max_tokens = granted > 0 ? MIN(wanted, granted) : wanted,
                                 .temperature = -1},
@@ -113,14 +116,16 @@ int ask_start(const struct ask_options *options, struct tool_ask **ret_ask, stru
     a->system = xstrdup(options->system);
     a->messages = json_pack("[{s:s,s:o}]", "role", "user", "content", json_text(options->text));
     a->server_tools = json_incref((json_t *)(uintptr_t)options->server_tools);
+    a->bytes = strlen(options->system) + strlen(options->text);
     int rc = 0;
     if (env->accounts)
         a->hold = account_hold_call(
             env->accounts,
             &(struct account_call){.owner = env->owner,
+                                   .key = env->key,
                                    .kind = env->kind,
                                    .model = env->model,
-                                   .input_bytes = strlen(options->system) + strlen(options->text),
+                                   .input_bytes = a->bytes,
                                    .max_tokens = options->max_tokens,
                                    .searches = options->server_tools ? ASK_SEARCHES : 0},
             tool_ask_on_held, a);

@@ -113,6 +113,7 @@ static int execute_code_start(const struct tool_request *q, struct tool_call **r
     c->base = (struct tool_call){.env = q->env, .done = q->done, .ctx = q->ctx};
     c->code = xstrdup(code);
     struct run_request r = {.owner = q->env->owner,
+                            .key = q->env->key,
                             .kind = "execution",
                             .inner = true,
                             .title = q->env->title,

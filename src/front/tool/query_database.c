@@ -1,5 +1,6 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/limits.h"
 #include "base/mem.h"
 #include "front/tool/rows.h"
 #include "front/tool/tool.h"
@@ -14,9 +15,50 @@ enum { ARGS_MAX_BYTES = 64 << 20 };
 struct query_call {
     struct tool_call base;
     struct facet_op *op;
-    struct later refused; /* it was not begun... */
-    struct err why;       /* ...because of this */
+    struct intake_item *reading; /* of a large answer */
+    struct later refused;        /* it was not begun... */
+    struct err why;              /* ...because of this */
 };
+
+/* An answer, which a thread reads if it is large. */
+struct query_answer {
+    struct query_call *call;
+    char *json;
+    size_t len;
+    json_t *output;
+    char *text; /* the same as JSON */
+    size_t text_len;
+};
+
+static void query_answer_free(void *ctx) {
+    struct query_answer *a = ctx;
+    free(a->json);
+    json_decref(a->output);
+    free(a->text);
+    free(a);
+}
+
+/* In any thread. */
+static void query_answer_read(void *ctx) {
+    struct query_answer *a = ctx;
+    json_t *rows = rows_read(a->json, a->len);
+    a->output = json_pack("{s:I,s:o}", "rowCount", (json_int_t)json_array_size(rows), "rows", rows);
+    a->text = json_dump_text(a->output, SIZE_MAX / 2, &a->text_len);
+}
+
+static void query_answer_tell(struct query_answer *a) {
+    struct query_call *c = a->call;
+    c->base.done(c->base.ctx,
+                 &(struct tool_result){.output = a->output, .text = a->text, .len = a->text_len});
+    free(c);
+}
+
+static void query_database_on_read(void *ctx) {
+    struct query_answer *a = ctx;
+    struct intake *intake = a->call->base.env->intake;
+    query_answer_tell(a);
+    intake_dispose(intake, query_answer_free, a);
+}
 
 /* Takes output. */
 static void query_database_finish(struct query_call *c, json_t *output) {
@@ -49,9 +91,25 @@ static void query_database_on_answer(void *ctx, bool ok, const char *json, size_
                                       len, max)));
         return;
     }
-    json_t *rows = rows_read(json, len);
-    query_database_finish(
-        c, json_pack("{s:I,s:o}", "rowCount", (json_int_t)json_array_size(rows), "rows", rows));
+    struct query_answer *a = xcalloc(1, sizeof(*a));
+    *a = (struct query_answer){.call = c, .json = xmalloc(len), .len = len};
+    memcpy(a->json, json, len);
+    c->op = NULL;
+    if (c->base.env->intake && len > LIMIT_READ_AT_ONCE_BYTES) {
+        c->reading = intake_start(c->base.env->intake,
+                                  &(struct intake_ask){.owner = c->base.env->owner,
+                                                       .bytes = len,
+                                                       .waits = true,
+                                                       .work = query_answer_read,
+                                                       .on_done = query_database_on_read,
+                                                       .free = query_answer_free,
+                                                       .ctx = a},
+                                  NULL);
+        return;
+    }
+    query_answer_read(a);
+    query_answer_tell(a);
+    query_answer_free(a);
 }
 
 static void query_database_on_refused(void *ctx) {
@@ -93,6 +151,8 @@ static int query_database_start(const struct tool_request *q, struct tool_call *
 static void query_database_cancel(struct tool_call *call) {
     struct query_call *c = (struct query_call *)call;
     facet_op_cancel(c->op);
+    if (c->reading)
+        intake_cancel(c->reading);
     later_cancel(&c->refused);
     free(c);
 }

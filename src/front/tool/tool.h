@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "front/common/intake.h"
 #include "front/model/model.h"
 #include "front/run/run.h"
 #include "front/web/web.h"
@@ -30,7 +31,9 @@ struct tool_offer {
 
 /* What a call gives back; borrowed while it is told. */
 struct tool_result {
-    json_t *output; /* what the model reads */
+    json_t *output;   /* what the model reads */
+    const char *text; /* the same as JSON, from a tool that has it; or NULL */
+    size_t len;
     json_t *detail; /* the same for programs, where it says more; or NULL */
     bool failed;    /* then the output is a text that says why */
 };
@@ -112,9 +115,11 @@ struct tool_execution {
  * call is under way. */
 struct tool_env {
     struct later_queue *later;
+    struct intake *intake; /* where large answers are read; NULL: on the loop */
     struct runner *runner;
     struct jobs *jobs; /* programs are recorded there */
-    const char *owner; /* whose share they take */
+    const char *owner; /* the project */
+    const char *key;   /* "" for the operator */
     const char *title; /* of their records */
     struct run_limits limits;
     const struct env *bindings; /* what programs hold */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "front/common/share.h"
 #include "front/tool/ask.h"
 #include "front/web/charset.h"
 #include "front/web/reader.h"
@@ -183,12 +184,13 @@ static void web_fetch_on_page(void *ctx, const struct visit_page *p, const struc
     buf_init(&text, 2 * (size_t)LIMIT_WEB_BODY_BYTES);
     charset_to_utf8(p->type, p->data, p->len, &text);
     if (content == CONTENT_HTML)
-        c->reading = reader_read(c->base.env->web->reader,
-                                 &(struct reader_page){.owner = c->base.env->owner,
-                                                       .url = c->url,
-                                                       .html = text.data ? text.data : "",
-                                                       .len = text.len},
-                                 web_fetch_on_read, c);
+        c->reading = reader_read(
+            c->base.env->web->reader,
+            &(struct reader_page){.owner = share_name(c->base.env->owner, c->base.env->key),
+                                  .url = c->url,
+                                  .html = text.data ? text.data : "",
+                                  .len = text.len},
+            web_fetch_on_read, c);
     else
         take_text(c, text.data ? text.data : "", text.len);
 }

@@ -20,6 +20,7 @@ enum {
     QUERY_BYTES = 1000,
     DOMAINS_MAX = 50,
     RESULTS_MAX = 10,
+    FOUND_MAX = 1000, /* that are looked at */
     TEXT_BYTES = 500,
     ANSWER_BYTES = 2 << 20,
     VALUES_MAX = 100000,
@@ -30,21 +31,27 @@ enum {
 
 extern const char web_search_prompt[]; /* made from web_search.md */
 
+/* What is wanted. */
+struct search_domains {
+    json_t *allowed; /* or NULL */
+    json_t *blocked;
+};
+
 struct search_call {
     struct tool_call base;
     struct tool_ask *ask;
     struct fetch *fetch;
     char *query;
-    json_t *allowed; /* or NULL */
-    json_t *blocked;
+    struct search_domains domains;
     int status;
     struct buf body;
+    struct intake_item *reading; /* of a large answer */
     int64_t begun_ms;
 };
 
 static void web_search_free_call(struct search_call *c) {
-    json_decref(c->allowed);
-    json_decref(c->blocked);
+    json_decref(c->domains.allowed);
+    json_decref(c->domains.blocked);
     buf_finish(&c->body);
     free(c->query);
     free(c);
@@ -97,19 +104,19 @@ static bool web_search_is_in(const char *host, const json_t *domains) {
     return false;
 }
 
-static bool is_wanted(const struct search_call *c, const char *url) {
+static bool is_wanted(const struct search_domains *d, const char *url) {
     char host[256];
     web_search_host_of(url, host);
-    return *host && (!c->allowed || web_search_is_in(host, c->allowed)) &&
-           !web_search_is_in(host, c->blocked);
+    return *host && (!d->allowed || web_search_is_in(host, d->allowed)) &&
+           !web_search_is_in(host, d->blocked);
 }
 
-static void add_result(const struct search_call *c, json_t *results, const json_t *from,
+static void add_result(const struct search_domains *d, json_t *results, const json_t *from,
                        const char *snippet_key) {
     const char *title = json_string_value(json_object_get(from, "title"));
     const char *url = json_string_value(json_object_get(from, "url"));
     const char *snippet = json_string_value(json_object_get(from, snippet_key));
-    if (!url || json_array_size(results) >= RESULTS_MAX || !is_wanted(c, url))
+    if (!url || json_array_size(results) >= RESULTS_MAX || !is_wanted(d, url))
         return;
     _cleanup_(free) char *t = text_make("%.*s", TEXT_BYTES, title ? title : url);
     _cleanup_(free) char *s = snippet ? text_make("%.*s", TEXT_BYTES, snippet) : NULL;
@@ -157,7 +164,9 @@ static void web_search_on_answer(void *ctx, const json_t *content, const struct 
         const json_t *found = json_object_get(json_object_get(b, "raw"), "content");
         searches += json_object_get(b, "raw") != NULL;
         json_array_foreach(found, k, r) {
-            add_result(c, results, r, "page_age");
+            if (k >= FOUND_MAX)
+                break;
+            add_result(&c->domains, results, r, "page_age");
         }
     }
     _cleanup_(json) json_t *said = ask_text(content);
@@ -172,10 +181,10 @@ static void web_search_on_answer(void *ctx, const json_t *content, const struct 
 static int ask_provider(struct search_call *c, struct err *err) {
     _cleanup_(json) json_t *tool = json_pack("{s:s,s:s,s:i}", "type", "web_search_20250305", "name",
                                              "web_search", "max_uses", SEARCHES_MAX);
-    if (c->allowed)
-        (void)json_object_set(tool, "allowed_domains", c->allowed);
-    else if (c->blocked)
-        (void)json_object_set(tool, "blocked_domains", c->blocked);
+    if (c->domains.allowed)
+        (void)json_object_set(tool, "allowed_domains", c->domains.allowed);
+    else if (c->domains.blocked)
+        (void)json_object_set(tool, "blocked_domains", c->domains.blocked);
     _cleanup_(json) json_t *tools = json_pack("[O]", tool);
     return ask_start(&(struct ask_options){.env = c->base.env,
                                            .system = web_search_prompt,
@@ -189,29 +198,90 @@ static int ask_provider(struct search_call *c, struct err *err) {
 
 /* --- by a server --- */
 
-static int read_results(struct search_call *c, json_t *results, struct err *err) {
+/* What a server answered; a thread reads it if it is large. */
+struct search_answer {
+    struct search_call *call;
+    struct search_domains domains;
+    char *body;
+    size_t len;
+    json_t *results;
+    int rc;
+    struct err err;
+};
+
+static void search_answer_free(void *ctx) {
+    struct search_answer *a = ctx;
+    json_decref(a->domains.allowed);
+    json_decref(a->domains.blocked);
+    json_decref(a->results);
+    free(a->body);
+    free(a);
+}
+
+/* In any thread. */
+static void search_answer_read(void *ctx) {
+    struct search_answer *a = ctx;
     _cleanup_(json) json_t *root = NULL;
-    const char *data = c->body.data ? c->body.data : "";
-    if (c->status == 403)
-        return err_set(err, ERR_UPSTREAM,
-                       "the search server answered 403: JSON is off there; add \"json\" to "
-                       "search.formats in its settings.yml");
-    if (c->status == 429)
-        return err_set(err, ERR_UPSTREAM, "the search server has had too many requests (429)");
-    if (c->status != 200)
-        return err_set(err, ERR_UPSTREAM, "the search server answered %d", c->status);
-    if (json_has_more_values(data, c->body.len, VALUES_MAX))
-        return err_set(err, ERR_UPSTREAM, "the search server's answer has too many values");
-    int rc = json_parse(data, c->body.len, "the search server's answer", &root, err);
+    if (json_has_more_values(a->body, a->len, VALUES_MAX)) {
+        a->rc = err_set(&a->err, ERR_UPSTREAM, "the search server's answer has too many values");
+        return;
+    }
+    a->rc = json_parse(a->body, a->len, "the search server's answer", &root, &a->err);
     const json_t *list = json_object_get(root, "results");
-    if (rc == 0 && !json_is_array(list))
-        rc = err_set(err, ERR_UPSTREAM, "the search server's answer has no \"results\"");
+    if (a->rc == 0 && !json_is_array(list))
+        a->rc = err_set(&a->err, ERR_UPSTREAM, "the search server's answer has no \"results\"");
     size_t i;
     const json_t *r;
     json_array_foreach(list, i, r) {
-        add_result(c, results, r, "content");
+        add_result(&a->domains, a->results, r, "content");
     }
-    return rc;
+}
+
+static void search_answer_on_read(void *ctx) {
+    struct search_answer *a = ctx;
+    struct search_call *c = a->call;
+    if (a->rc < 0)
+        web_search_fail(c, &a->err);
+    else
+        web_search_finish(c, list_text(a->results), json_incref(a->results), 0);
+    search_answer_free(a);
+}
+
+static int check_search_status(int status, struct err *err) {
+    if (status == 403)
+        return err_set(err, ERR_UPSTREAM,
+                       "the search server answered 403: JSON is off there; add \"json\" to "
+                       "search.formats in its settings.yml");
+    if (status == 429)
+        return err_set(err, ERR_UPSTREAM, "the search server has had too many requests (429)");
+    if (status != 200)
+        return err_set(err, ERR_UPSTREAM, "the search server answered %d", status);
+    return 0;
+}
+
+static void web_search_read(struct search_call *c) {
+    struct intake *intake = c->base.env->intake;
+    struct search_answer *a = xcalloc(1, sizeof(*a));
+    a->call = c;
+    a->domains = (struct search_domains){.allowed = json_incref(c->domains.allowed),
+                                         .blocked = json_incref(c->domains.blocked)};
+    a->results = json_array();
+    a->len = c->body.len;
+    a->body = a->len > 0 ? buf_steal(&c->body, NULL) : xstrdup("");
+    if (!intake || a->len <= LIMIT_READ_AT_ONCE_BYTES) {
+        search_answer_read(a);
+        search_answer_on_read(a);
+        return;
+    }
+    c->reading = intake_start(intake,
+                              &(struct intake_ask){.owner = c->base.env->owner,
+                                                   .bytes = a->len,
+                                                   .waits = true,
+                                                   .work = search_answer_read,
+                                                   .on_done = search_answer_on_read,
+                                                   .free = search_answer_free,
+                                                   .ctx = a},
+                              NULL);
 }
 
 static void web_search_on_head(void *ctx, struct fetch *f, int status) {
@@ -228,16 +298,13 @@ static void web_search_on_data(void *ctx, const char *data, size_t len) {
 static void web_search_on_end(void *ctx, const struct err *failed) {
     struct search_call *c = ctx;
     struct err err;
-    json_t *results = json_array();
     c->fetch = NULL;
     if (failed)
         err = *failed;
-    if (failed || read_results(c, results, &err) < 0) {
-        json_decref(results);
+    if (failed || check_search_status(c->status, &err) < 0)
         web_search_fail(c, &err);
-        return;
-    }
-    web_search_finish(c, list_text(results), results, 0);
+    else
+        web_search_read(c);
 }
 
 static void add_escaped(struct buf *b, const char *text) {
@@ -291,9 +358,9 @@ static int read_domains(const json_t *input, const char *key, json_t **ret, stru
 }
 
 static int web_search_begin(struct search_call *c, const json_t *input, struct err *err) {
-    int rc = read_domains(input, "allowed_domains", &c->allowed, err);
+    int rc = read_domains(input, "allowed_domains", &c->domains.allowed, err);
     if (rc == 0)
-        rc = read_domains(input, "blocked_domains", &c->blocked, err);
+        rc = read_domains(input, "blocked_domains", &c->domains.blocked, err);
     if (rc < 0)
         return rc;
     if (c->base.env->model->provider == MODEL_ANTHROPIC)
@@ -331,6 +398,8 @@ static void web_search_cancel(struct tool_call *call) {
     struct search_call *c = (struct search_call *)call;
     ask_cancel(c->ask);
     fetch_cancel(c->fetch);
+    if (c->reading)
+        intake_cancel(c->reading);
     web_search_free_call(c);
 }
 

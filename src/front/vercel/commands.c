@@ -183,44 +183,40 @@ static char *from_cwd(const char *path) {
 
 struct wish {
     const char *command, *cwd;
-    const json_t *args, *env;
+    const json_t *args;
     bool sudo, wait, logs;
-    int64_t timeout_ms;
+    int64_t timeout_ms, signo;
+    struct exec_request request;
 };
 
-static int read_wish(const json_t *body, struct wish *w, struct err *err) {
+static int read_wish(struct http_req *req, struct wish *w, json_t **ret_body, struct err *err) {
     static const struct json_field table[] = {
         JSON_BOOL("sudo", struct wish, sudo),
         JSON_TEXT("command", struct wish, command),
-        JSON_TREE("args", struct wish, args),
+        JSON_LIST("args", struct wish, args),
         JSON_TEXT("cwd", struct wish, cwd),
-        JSON_TREE("env", struct wish, env),
+        JSON_READ("env", struct wish, request.env, sandbox_env_read, "object"),
         JSON_BOOL("wait", struct wish, wait),
         JSON_BOOL("logs", struct wish, logs),
         JSON_INT("timeout", struct wish, timeout_ms, 1, (int64_t)1000 * 31536000),
     };
-    int rc = json_table_read(table, ARRAY_LEN(table), body, NULL, w, err);
+    JSON_SHAPE("POST /api/v2/sandboxes/sessions/{id}/cmd", table);
+    static const char *const words[SUDO_AT + 1] = {"sh", "-c", no_sudo, "sudo"};
+    struct sandbox_strv *argv = &w->request.argv;
+    int rc = vercel_body(req, table, ARRAY_LEN(table), ret_body, w, err);
     if (rc == 0 && (!w->command || !*w->command))
         rc = err_set(err, ERR_BAD_REQUEST, "\"command\" is needed");
-    if (rc == 0 && w->args && !json_is_array(w->args))
-        rc = err_set(err, ERR_BAD_REQUEST, "\"args\" must be a list of strings");
-    return rc;
-}
-
-/* Fills argv and env, which the caller finishes. */
-static int exec_of_wish(const struct wish *w, struct exec_request *r, struct err *err) {
-    static const char *const words[SUDO_AT + 1] = {"sh", "-c", no_sudo, "sudo"};
+    if (rc < 0)
+        return rc;
     for (size_t i = 0; (w->sudo || is_sudo(w->command)) && i < ARRAY_LEN(words); i++)
-        sandbox_strv_add(&r->argv, words[i]);
+        sandbox_strv_add(argv, words[i]);
     if (!is_sudo(w->command))
-        sandbox_strv_add(&r->argv, w->command);
-    int rc = exec_request_add_args(r, w->args, err);
-    return rc == 0 && w->env && !json_is_null(w->env) ? sandbox_env_read(w->env, &r->env, err) : rc;
+        sandbox_strv_add(argv, w->command);
+    return exec_request_add_args(&w->request, w->args, err);
 }
 
 static void respond_command(struct http_req *req, struct exec *e) {
-    _cleanup_(json) json_t *o = json_pack("{s:o}", "command", vercel_show_command(e));
-    http_respond_json(req, 200, o);
+    vercel_respond(req, json_pack("{s:o}", "command", vercel_show_command(e)));
 }
 
 static void vercel_commands_run(struct http_req *req, void *ctx) {
@@ -232,16 +228,12 @@ static void vercel_commands_run(struct http_req *req, void *ctx) {
     struct sandbox *s = vercel_session(req, v);
     if (!s)
         return;
-    int rc = api_body(req, &body, &err);
-    if (rc == 0)
-        rc = read_wish(body, &w, &err);
+    int rc = read_wish(req, &w, &body, &err);
     _cleanup_(free) char *cwd = from_cwd(w.cwd);
-    struct exec_request r = {.cwd = cwd};
+    w.request.cwd = cwd;
     if (rc == 0)
-        rc = exec_of_wish(&w, &r, &err);
-    if (rc == 0)
-        rc = exec_start(s, &r, &e, &err);
-    exec_request_finish(&r);
+        rc = exec_start(s, &w.request, &e, &err);
+    exec_request_finish(&w.request);
     if (rc < 0) {
         api_fail(req, &err);
         return;
@@ -287,16 +279,18 @@ static void vercel_commands_logs(struct http_req *req, void *ctx) {
 }
 
 static void kill_(struct http_req *req, void *ctx) {
+    static const struct json_field table[] = {JSON_INT("signal", struct wish, signo, 1, 64)};
+    JSON_SHAPE("POST /api/v2/sandboxes/sessions/{id}/cmd/{cmd}/kill", table);
+    struct wish w = {.signo = SIGTERM};
     struct err err;
-    int64_t signo = SIGTERM;
     _cleanup_(json) json_t *body = NULL;
     struct exec *e = vercel_commands_find(req, ctx);
     if (!e)
         return;
-    if (api_body(req, &body, &err) < 0 || json_get_int(body, "signal", 1, 64, &signo, &err) < 0) {
+    if (vercel_body(req, table, ARRAY_LEN(table), &body, &w, &err) < 0) {
         http_respond_err(req, &err);
     } else {
-        exec_kill(e, (int)signo); /* one that has ended has ended */
+        exec_kill(e, (int)w.signo); /* one that has ended has ended */
         respond_command(req, e);
     }
     exec_unref(e);
@@ -323,8 +317,7 @@ static void vercel_commands_interactive(struct http_req *req, void *ctx) {
     const char *token = auth ? strrchr(auth, ' ') : NULL;
     _cleanup_(free) char *url =
         xasprintf("ws://%s/v1/sandboxes/%s/execs/%s/tty", http_req_authority(req), s->id, e->id);
-    _cleanup_(json) json_t *o = json_pack("{s:s,s:s}", "url", url, "token", token ? token + 1 : "");
-    http_respond_json(req, 200, o);
+    vercel_respond(req, json_pack("{s:s,s:s}", "url", url, "token", token ? token + 1 : ""));
     exec_unref(e);
 }
 

@@ -102,10 +102,10 @@ static void vercel_create_done(struct vercel_making *m) {
     }
     vercel_create_move(m, MAKING_DONE);
     http_req_on_gone(m->req, NULL, NULL);
-    _cleanup_(json) json_t *o = vercel_show_whole(m->v, m->req, &m->named);
+    json_t *o = vercel_show_whole(m->v, m->req, &m->named);
     if (m->resumed)
         (void)json_object_set_new(o, "resumed", json_true());
-    http_respond_json(m->req, 200, o);
+    vercel_respond(m->req, o);
     free_making(m);
 }
 
@@ -280,8 +280,7 @@ static bool answer_known(struct vercel *v, struct http_req *req, const char *nam
     const struct sandbox *s = session ? sandboxes_find(v->front->sandboxes, session) : NULL;
     if (request && strcmp(request, hash) == 0 && clock_wall_ms() - n.created_ms < SAME_MS && s &&
         vercel_sandbox_is_fresh(s)) {
-        _cleanup_(json) json_t *o = vercel_show_whole(v, req, &n);
-        http_respond_json(req, 200, o);
+        vercel_respond(req, vercel_show_whole(v, req, &n));
     } else {
         vercel_fail(req, 409, "conflict",
                     "there is a sandbox of this name: get it, or delete it first");
@@ -326,37 +325,47 @@ static void vercel_create_make(struct vercel *v, struct http_req *req, const cha
     vercel_create_begin(v, req, m, snapshot);
 }
 
+struct create_wire {
+    const char *name;
+    const json_t *given; /* NULL: no source */
+    struct source_wire source;
+};
+
 static void vercel_create_request(struct http_req *req, void *ctx) {
+    static const struct json_field table[] = {
+        JSON_TEXT("name", struct create_wire, name),
+        JSON_MAP("source", struct create_wire, given),
+        JSON_OBJECT("source", struct create_wire, source, vercel_source_fields),
+    };
+    JSON_SHAPE("POST /api/v2/sandboxes", table);
+    struct create_wire w = {0};
     struct err err;
-    const char *name = NULL;
     const char *snapshot = NULL;
     struct source_plan plan = {0};
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(json) json_t *config = json_pack("{s:b}", "persistent", !vercel_is_v1(req));
-    int rc = api_body(req, &body, &err);
-    if (rc == 0)
-        rc = json_get_str(body, "name", &name, &err);
+    int rc = vercel_body(req, table, ARRAY_LEN(table), &body, &w, &err);
     if (rc == 0)
         rc = vercel_config_read(body, config, &err);
-    if (rc == 0)
-        rc = vercel_source_read(json_object_get(body, "source"), &plan, &snapshot, &err);
+    if (rc == 0 && w.given)
+        rc = vercel_source_plan(&w.source, &plan, &snapshot, &err);
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        vercel_create_make(ctx, req, name, config, &plan, snapshot);
+        vercel_create_make(ctx, req, w.name, config, &plan, snapshot);
 }
 
 static void fork_(struct http_req *req, void *ctx) {
+    static const struct json_field table[] = {JSON_TEXT("name", struct create_wire, name)};
+    JSON_SHAPE("POST /api/v2/sandboxes/{name}/fork", table);
+    struct create_wire w = {0};
     struct vercel *v = ctx;
     struct err err;
     struct named n = {0};
-    const char *name = NULL;
     struct source_plan none = {0};
     _cleanup_(json) json_t *body = NULL;
     _cleanup_(json) json_t *config = NULL;
-    int rc = api_body(req, &body, &err);
-    if (rc == 0)
-        rc = json_get_str(body, "name", &name, &err);
+    int rc = vercel_body(req, table, ARRAY_LEN(table), &body, &w, &err);
     if (rc == 0)
         rc = vercel_named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
     if (rc == 0) {
@@ -366,7 +375,7 @@ static void fork_(struct http_req *req, void *ctx) {
     if (rc < 0)
         http_respond_err(req, &err);
     else
-        vercel_create_make(v, req, name, config, &none, vercel_named_snapshot(v, &n));
+        vercel_create_make(v, req, w.name, config, &none, vercel_named_snapshot(v, &n));
     vercel_named_finish(&n);
 }
 
@@ -425,8 +434,7 @@ static void vercel_create_resume(struct vercel *v, struct http_req *req, struct 
     if (s && (s->state == SANDBOX_ENDING || vercel_stop_is_under_way(v, s->id))) {
         resume_later(v, req, n, s);
     } else if (s) {
-        _cleanup_(json) json_t *o = vercel_show_whole(v, req, n);
-        http_respond_json(req, 200, o);
+        vercel_respond(req, vercel_show_whole(v, req, n));
     } else if (is_being_made(v, n->owner, vercel_named_name(n))) {
         vercel_fail(req, 503, "unavailable", "the sandbox is being resumed: ask again");
     } else if (had && !vercel_named_snapshot(v, n)) {
@@ -463,8 +471,7 @@ static void vercel_create_get(struct http_req *req, void *ctx) {
         (void)err_set(&err, ERR_FORBIDDEN, "this needs a key with the scope \"run\"");
         http_respond_err(req, &err);
     } else {
-        _cleanup_(json) json_t *o = vercel_show_whole(v, req, &n);
-        http_respond_json(req, 200, o);
+        vercel_respond(req, vercel_show_whole(v, req, &n));
     }
     vercel_named_finish(&n);
 }

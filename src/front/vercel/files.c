@@ -11,17 +11,22 @@ static void respond_empty(struct http_req *req) {
     http_respond(req, 200, "application/json", "{}", 2);
 }
 
-/* {path, cwd}; the caller frees. NULL: then the request is answered. */
+/* Where a path of the request leads; the caller frees. NULL: then the request is answered. */
 static char *read_path(struct http_req *req) {
+    struct vercel_path_wire {
+        const char *path, *cwd;
+    } w = {0};
+    static const struct json_field table[] = {
+        JSON_TEXT("path", struct vercel_path_wire, path),
+        JSON_TEXT("cwd", struct vercel_path_wire, cwd),
+    };
+    JSON_SHAPE("POST /api/v2/sandboxes/sessions/{id}/fs/mkdir", table);
+    JSON_SHAPE("POST /api/v2/sandboxes/sessions/{id}/fs/read", table);
     struct err err;
-    const char *path = NULL;
-    const char *cwd = NULL;
     _cleanup_(json) json_t *body = NULL;
-    int rc = api_body(req, &body, &err);
-    if (rc == 0)
-        rc = json_get_str(body, "path", &path, &err);
-    if (rc == 0)
-        rc = json_get_str(body, "cwd", &cwd, &err);
+    int rc = vercel_body(req, table, ARRAY_LEN(table), &body, &w, &err);
+    const char *path = w.path;
+    const char *cwd = w.cwd;
     if (rc == 0 && (!path || !*path))
         rc = err_set(&err, ERR_BAD_REQUEST, "\"path\" is needed");
     char *full = NULL;

@@ -1,6 +1,7 @@
 #pragma once
 /* Between the parts of the Vercel wire. */
 
+#include "base/json_table.h"
 #include "front/api/sandbox.h"
 #include "front/sandbox/exec.h"
 #include "front/sandbox/snapshot.h"
@@ -10,6 +11,8 @@
 
 #define VERCEL_CWD  "/vercel/sandbox"
 #define VERCEL_USER "vercel-sandbox"
+
+#define VERCEL_TIME_MAX_MS ((int64_t)1000 * 315360000) /* that a request may ask for */
 
 struct vercel {
     struct front *front;
@@ -70,9 +73,21 @@ json_t *vercel_show_routes(const struct http_req *req, const struct named *n);
 json_t *vercel_show_command(struct exec *e);
 /* NULL for one that has expired: it is deleted. */
 json_t *vercel_show_snapshot(struct vercel *v, const struct store_record *r);
+/* The same by its id; NULL with err if there is none, or it has expired. */
+json_t *vercel_snapshot_open(struct vercel *v, const char *owner, const char *id, struct err *err);
 /* {sandbox, session, routes}, as the SDK of that version has it. */
 json_t *vercel_show_whole(struct vercel *v, const struct http_req *req, struct named *n);
 void vercel_fail(struct http_req *req, int status, const char *code, const char *message);
+/* Takes the object. */
+void vercel_respond(struct http_req *req, json_t *o);
+/* The body by its table; what the SDK sends besides is left alone. The texts are of ret_body, which
+ * is the caller's. */
+int vercel_body(struct http_req *req, const struct json_field *table, size_t n, json_t **ret_body,
+                void *out, struct err *err);
+/* What is recorded of a "sandbox" or "snapshot" of an owner. */
+int vercel_record(struct vercel *v, const char *kind, const char *owner, const char *id,
+                  struct store_record *ret, struct err *err);
+int vercel_snapshot_delete(struct vercel *v, const char *owner, const char *id, struct err *err);
 
 /* The living session that the path names, or NULL: then the request is answered, with 410 (which
  * makes the SDK resume it) if it has ended. */
@@ -84,12 +99,14 @@ const json_t *vercel_sandbox_note(const struct sandbox *s);
 /* Whether nobody has used it yet. */
 bool vercel_sandbox_is_fresh(const struct sandbox *s);
 
-/* A page of a list: ?limit&cursor&sortOrder; a cursor is how many came before. */
+/* A page of a list: ?limit&cursor&sortOrder; a cursor is how many came before. Of what it is a list
+ * is in another key of the query; that text is the caller's. */
 struct vercel_page {
     uint64_t limit, skip;
     bool ascending;
 };
-int vercel_page_read(struct http_req *req, struct vercel_page *p, struct err *err);
+int vercel_page_read(struct http_req *req, const char *key, struct vercel_page *p, char **ret,
+                     struct err *err);
 /* {KEY: the page of all, pagination}. Takes the list, which has the newest first. */
 void vercel_page_respond(struct http_req *req, const char *key, json_t *all,
                          const struct vercel_page *p);

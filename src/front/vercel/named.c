@@ -84,9 +84,7 @@ static void find_unreadable(struct vercel *v, const char *owner, const char *id,
     struct store_record r;
     struct named n = {0};
     struct err err;
-    if (!id_is_valid("vsb", id, strlen(id)) ||
-        store_record_get(v->front->store, KIND, id, NULL, (struct store_scope){.owner = owner}, &r,
-                         &err) < 0)
+    if (!id_is_valid("vsb", id, strlen(id)) || vercel_record(v, KIND, owner, id, &r, &err) < 0)
         return;
     vercel_named_read_record(&r, &n);
     store_record_finish(&r);
@@ -115,6 +113,15 @@ int vercel_named_find_any(struct vercel *v, const char *owner, const char *name,
     return 0;
 }
 
+/* To the caller if it is the one; else it ends here. */
+static int vercel_named_give(struct named *n, int rc, struct named *ret) {
+    if (rc < 0)
+        vercel_named_finish(n);
+    else
+        *ret = *n;
+    return rc;
+}
+
 int vercel_named_find(struct vercel *v, const char *owner, const char *name, struct named *ret,
                       struct err *err) {
     struct named n = {0};
@@ -122,11 +129,7 @@ int vercel_named_find(struct vercel *v, const char *owner, const char *name, str
     if (rc == 0 && n.unreadable)
         rc = err_set(err, ERR_INTERNAL,
                      "the record of sandbox \"%.100s\" cannot be read: delete it", name);
-    if (rc < 0)
-        vercel_named_finish(&n);
-    else
-        *ret = n;
-    return rc;
+    return vercel_named_give(&n, rc, ret);
 }
 
 /* Of a name that has been deleted and made again, the former one is not there. */
@@ -136,11 +139,7 @@ static int find_by_id(struct vercel *v, const char *owner, const char *id, const
     int rc = vercel_named_find(v, owner, name, &n, err);
     if (rc == 0 && strcmp(n.id, id) != 0)
         rc = err_set(err, ERR_NOT_FOUND, "the sandbox \"%.100s\" was deleted meanwhile", name);
-    if (rc < 0)
-        vercel_named_finish(&n);
-    else
-        *ret = n;
-    return rc;
+    return vercel_named_give(&n, rc, ret);
 }
 
 int vercel_named_find_same(struct vercel *v, const struct named *n, struct named *ret,
@@ -162,8 +161,7 @@ int vercel_named_of(struct vercel *v, const char *owner, const char *session, st
                     struct err *err) {
     struct store_record r;
     struct named n = {0};
-    int rc = store_record_get(v->front->store, "sandbox", session, NULL,
-                              (struct store_scope){.owner = owner}, &r, err);
+    int rc = vercel_record(v, "sandbox", owner, session, &r, err);
     if (rc < 0)
         return rc;
     _cleanup_(json) json_t *doc = store_record_doc(&r);
@@ -181,11 +179,7 @@ int vercel_named_of(struct vercel *v, const char *owner, const char *session, st
     rc = vercel_named_find(v, owner, name, &n, err); /* a former version did not note the id */
     if (rc == 0 && !has_session(&n, session))
         rc = err_set(err, ERR_NOT_FOUND, "there is no session \"%.40s\"", session);
-    if (rc < 0)
-        vercel_named_finish(&n);
-    else
-        *ret = n;
-    return rc;
+    return vercel_named_give(&n, rc, ret);
 }
 
 int vercel_named_save(struct vercel *v, struct named *n, struct err *err) {
@@ -290,21 +284,15 @@ void vercel_named_add_snapshot(struct vercel *v, struct named *n, const char *id
     struct err err;
     if (!out || !keep || json_is_false(json_object_get(keep, "deleteEvicted")))
         return;
-    if (snapshot_delete(v->front->sandboxes, json_string_value(out),
-                        (struct store_scope){.owner = n->owner}, &err) < 0 &&
+    if (vercel_snapshot_delete(v, n->owner, json_string_value(out), &err) < 0 &&
         err.code != ERR_NOT_FOUND)
         log_warn("vercel.snapshot", "error", err.message);
 }
 
 const char *vercel_named_snapshot(struct vercel *v, struct named *n) {
     const char *id = json_string_value(json_object_get(n->doc, "snapshot"));
-    struct store_record r;
     struct err err;
-    if (!id || store_record_get(v->front->store, "snapshot", id, NULL,
-                                (struct store_scope){.owner = n->owner}, &r, &err) < 0)
-        return NULL;
-    json_t *shown = vercel_show_snapshot(v, &r);
-    store_record_finish(&r);
+    json_t *shown = id ? vercel_snapshot_open(v, n->owner, id, &err) : NULL;
     json_decref(shown);
     return shown ? id : NULL;
 }

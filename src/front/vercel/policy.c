@@ -75,37 +75,32 @@ static int vercel_policy_add_route(struct policy *p, const char *domain, const j
     return 0;
 }
 
-static int add_transform(const char *domain, const json_t *transform, json_t *headers,
-                         struct err *err) {
-    static const char *const keys[] = {"headers", NULL};
-    const json_t *set = json_object_get(transform, "headers");
-    if (!json_is_object(set) || json_check_keys(transform, "a transform", keys, err) < 0)
-        return err_set(err, ERR_BAD_REQUEST,
-                       "\"%.100s\": a transform has \"headers\", an object, and nothing else",
-                       domain);
-    (void)json_object_update(headers, (json_t *)(uintptr_t)set);
-    return 0;
-}
+struct rule_wire {
+    const json_t *list, *headers;
+};
 
+/* The headers that a rule of a domain puts on: {transform: [{headers}]}. */
 static int add_rule(const char *domain, const json_t *rule, json_t *headers, struct err *err) {
-    static const char *const keys[] = {"transform", NULL};
-    const json_t *transforms = json_object_get(rule, "transform");
+    static const struct json_field rule_fields[] = {JSON_LIST("transform", struct rule_wire, list)};
+    static const struct json_field transform_fields[] = {
+        JSON_MAP("headers", struct rule_wire, headers)};
+    struct rule_wire w = {0};
     size_t i;
-    const json_t *t;
-    if (!json_is_object(rule))
-        return err_set(err, ERR_BAD_REQUEST, "a rule of \"%.100s\" must be an object", domain);
-    if (json_check_keys(rule, "a rule", keys, err) < 0)
-        return err_set(
-            err, ERR_BAD_REQUEST,
-            "\"%.100s\": of the rules only \"transform\" with \"headers\" is served here", domain);
-    if (transforms && !json_is_array(transforms))
-        return err_set(err, ERR_BAD_REQUEST, "\"%.100s\": \"transform\" must be a list", domain);
-    json_array_foreach(transforms, i, t) {
-        int rc = add_transform(domain, t, headers, err);
-        if (rc < 0)
-            return rc;
+    const json_t *transform;
+    int rc = json_table_read(rule_fields, ARRAY_LEN(rule_fields), rule, "a rule", &w, err);
+    json_array_foreach(w.list, i, transform) {
+        w.headers = NULL;
+        if (rc == 0)
+            rc = json_table_read(transform_fields, ARRAY_LEN(transform_fields), transform,
+                                 "a transform", &w, err);
+        if (rc == 0 && !w.headers)
+            rc = err_set(err, ERR_BAD_REQUEST, "a transform needs \"headers\", an object");
+        if (rc == 0)
+            (void)json_object_update(headers, (json_t *)(uintptr_t)w.headers);
     }
-    return 0;
+    return rc < 0 ? err_wrap(err, "\"%.100s\": only \"transform\" with \"headers\" is served here",
+                             domain)
+                  : 0;
 }
 
 static int add_domain(struct policy *p, const char *domain, const json_t *rules, const json_t *all,
@@ -130,22 +125,18 @@ static int add_domain(struct policy *p, const char *domain, const json_t *rules,
 }
 
 /* Private addresses are denied anyway; others are not looked at. */
-static int check_subnets(const json_t *subnets, struct err *err) {
+static int check_subnets(const struct policy_subnets *subnets, struct err *err) {
     static const char *const denied[] = {"10.",     "192.168.", "127.",  "169.254.", "172.16.",
                                          "100.64.", "fc00:",    "fe80:", "::1"};
-    const json_t *allow = json_object_get(subnets, "allow");
-    const json_t *deny = json_object_get(subnets, "deny");
     size_t i;
     const json_t *v;
-    if (subnets && (!json_is_object(subnets) || (deny && !json_is_array(deny))))
-        return err_set(err, ERR_BAD_REQUEST, "\"subnets\" is an object with a list, \"deny\"");
-    if (allow && (!json_is_array(allow) || json_array_size(allow) > 0))
+    if (json_array_size(subnets->allow) > 0)
         return err_set(err, ERR_BAD_REQUEST,
                        "subnets.allow is not served here: name hosts in \"allow\"");
-    json_array_foreach(deny, i, v) {
+    json_array_foreach(subnets->deny, i, v) {
         const char *text = json_string_value(v);
         bool known = false;
-        for (size_t k = 0; text && k < sizeof(denied) / sizeof(*denied); k++)
+        for (size_t k = 0; text && k < ARRAY_LEN(denied); k++)
             known = known || strncmp(text, denied[k], strlen(denied[k])) == 0;
         if (!known)
             return err_set(err, ERR_BAD_REQUEST,
@@ -168,8 +159,6 @@ static int vercel_policy_read_allow(struct policy *p, const json_t *list, const 
         }
         return 0;
     }
-    if (!json_is_array(list))
-        return err_set(err, ERR_BAD_REQUEST, "\"allow\" is a list of hosts, or an object of rules");
     json_array_foreach((json_t *)(uintptr_t)list, i, v) {
         if (!json_is_string(v))
             return err_set(err, ERR_BAD_REQUEST, "\"allow\" is a list of hosts");
@@ -178,39 +167,52 @@ static int vercel_policy_read_allow(struct policy *p, const json_t *list, const 
     return 0;
 }
 
-static int read_policy(const json_t *policy, const json_t *all, struct policy *p, struct err *err) {
-    const char *mode = NULL;
-    int rc = json_get_str(policy, "mode", &mode, err);
+static int vercel_policy_keep_allow(const json_t *v, void *member, struct err *err) {
+    if (!json_is_array(v) && !json_is_object(v) && !json_is_null(v))
+        return err_set(err, ERR_BAD_REQUEST, "\"allow\" is a list of hosts, or an object of rules");
+    *(const json_t **)member = v;
+    return 0;
+}
+
+static const char *const policy_modes[] = {[POLICY_ALL] = "allow-all", [POLICY_NONE] = "deny-all"};
+
+static const struct json_field subnet_fields[] = {
+    JSON_LIST("allow", struct policy_subnets, allow),
+    JSON_LIST("deny", struct policy_subnets, deny),
+};
+
+const struct json_field vercel_policy_fields[VERCEL_POLICY_FIELDS] = {
+    JSON_ENUM("mode", struct policy_wire, mode, policy_modes),
+    JSON_READ("allow", struct policy_wire, allow, vercel_policy_keep_allow, "array,object"),
+    JSON_OBJECT("subnets", struct policy_wire, subnets, subnet_fields),
+};
+JSON_SHAPE("POST /api/v2/sandboxes/sessions/{id}/network-policy", vercel_policy_fields);
+
+int vercel_policy_make(const struct policy_wire *wire, const json_t *all, struct policy *ret,
+                       struct err *err) {
+    struct policy p = {0};
+    int rc = 0;
+    if (wire->mode == POLICY_ALL)
+        allow_all(&p, all);
+    else
+        rc = check_subnets(&wire->subnets, err);
+    if (rc == 0 && wire->mode == POLICY_LISTED)
+        rc = vercel_policy_read_allow(&p, wire->allow, all, err);
     if (rc < 0)
-        return rc;
-    if (mode && strcmp(mode, "allow-all") == 0) {
-        allow_all(p, all);
-        return 0;
-    }
-    if (mode && strcmp(mode, "deny-all") != 0)
-        return err_set(err, ERR_BAD_REQUEST, "a policy's \"mode\" is allow-all or deny-all");
-    const json_t *list = json_object_get(policy, "allow");
-    if (!mode && list)
-        rc = vercel_policy_read_allow(p, list, all, err);
-    return rc == 0 ? check_subnets(json_object_get(policy, "subnets"), err) : rc;
+        vercel_policy_finish(&p);
+    else
+        *ret = p;
+    return rc;
 }
 
 int vercel_policy_read(const json_t *policy, const json_t *all, struct policy *ret,
                        struct err *err) {
-    struct policy p = {0};
-    int rc = 0;
-    if (!policy || json_is_null(policy))
-        allow_all(&p, all);
-    else if (!json_is_object(policy))
-        rc = err_set(err, ERR_BAD_REQUEST, "a network policy is an object");
-    else
-        rc = read_policy(policy, all, &p, err);
-    if (rc < 0) {
-        vercel_policy_finish(&p);
-        return rc;
-    }
-    *ret = p;
-    return 0;
+    bool asked = policy && !json_is_null(policy);
+    struct policy_wire w = {.mode = asked ? POLICY_LISTED : POLICY_ALL};
+    if (asked && !json_is_object(policy))
+        return err_set(err, ERR_BAD_REQUEST, "a network policy is an object");
+    int rc = json_table_read(vercel_policy_fields, VERCEL_POLICY_FIELDS, policy, NULL, &w, err);
+    return rc < 0 ? rc : vercel_policy_make(&w, all, ret, err);
 }
 
 json_t *vercel_policy_show(const json_t *network) {

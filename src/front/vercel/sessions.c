@@ -9,12 +9,18 @@
 
 /* Sessions that run or ran, and the names that they belong to. */
 
+/* What the bodies of this file say. */
+struct session_wire {
+    int64_t expiration_ms, duration_ms;
+    const char *snapshot;
+    const json_t *policy;
+};
+
 /* {session} as the SDK of that version has it. */
 static void respond_session(void *ctx, struct http_req *req, const char *id) {
     struct vercel *v = ctx;
-    _cleanup_(json) json_t *o = json_pack("{s:o}", vercel_is_v1(req) ? "sandbox" : "session",
-                                          vercel_show_session(v, vercel_owner(req), id));
-    http_respond_json(req, 200, o);
+    vercel_respond(req, json_pack("{s:o}", vercel_is_v1(req) ? "sandbox" : "session",
+                                  vercel_show_session(v, vercel_owner(req), id)));
 }
 
 static void vercel_sessions_get(struct http_req *req, void *ctx) {
@@ -27,8 +33,7 @@ static void vercel_sessions_get(struct http_req *req, void *ctx) {
         return;
     }
     (void)json_object_set_new(n.doc, "session", json_string(id)); /* of which the routes are */
-    _cleanup_(json) json_t *o = vercel_show_whole(v, req, &n);
-    http_respond_json(req, 200, o);
+    vercel_respond(req, vercel_show_whole(v, req, &n));
     vercel_named_finish(&n);
 }
 
@@ -42,33 +47,22 @@ struct stopping {
     char id[ID_SIZE];
 };
 
-static json_t *snapshot_of(struct vercel *v, const char *owner, const json_t *made) {
-    const char *id = json_string_value(json_object_get(made, "id"));
-    struct store_record r;
-    struct err err;
-    if (!id || store_record_get(v->front->store, "snapshot", id, NULL,
-                                (struct store_scope){.owner = owner}, &r, &err) < 0)
-        return NULL;
-    json_t *o = vercel_show_snapshot(v, &r);
-    store_record_finish(&r);
-    return o;
-}
-
 static void respond_stopped(struct vercel *v, struct http_req *req, const char *id,
                             const json_t *made) {
     struct named n = {0};
     struct err err;
     const char *owner = vercel_owner(req);
+    const char *kept = json_string_value(json_object_get(made, "id"));
     json_t *session = vercel_show_session(v, owner, id);
-    _cleanup_(json) json_t *o = json_object();
+    json_t *o = json_object();
     (void)json_object_set_new(o, vercel_is_v1(req) ? "sandbox" : "session", session);
     if (!vercel_is_v1(req) && vercel_named_of(v, owner, id, &n, &err) == 0)
         (void)json_object_set_new(o, "sandbox", vercel_show_sandbox(v, &n));
-    json_t *snapshot = snapshot_of(v, owner, made);
+    json_t *snapshot = kept ? vercel_snapshot_open(v, owner, kept, &err) : NULL;
     if (snapshot)
         (void)json_object_set_new(o, "snapshot", snapshot);
     vercel_named_finish(&n);
-    http_respond_json(req, 200, o);
+    vercel_respond(req, o);
 }
 
 static void vercel_sessions_on_stopped(void *ctx, const json_t *snapshot, const struct err *err) {
@@ -119,35 +113,38 @@ static void vercel_sessions_stop(struct http_req *req, void *ctx) {
 }
 
 static void vercel_sessions_snapshot(struct http_req *req, void *ctx) {
+    static const struct json_field table[] = {
+        JSON_INT("expiration", struct session_wire, expiration_ms, 0, VERCEL_TIME_MAX_MS)};
+    JSON_SHAPE("POST /api/v2/sandboxes/sessions/{id}/snapshot", table);
+    struct session_wire w = {.expiration_ms = -1};
     struct err err;
-    int64_t expiration = -1;
     _cleanup_(json) json_t *body = NULL;
     struct sandbox *s = vercel_session(req, ctx);
     if (!s)
         return;
-    if (api_body(req, &body, &err) < 0 ||
-        json_get_int(body, "expiration", 0, INT64_MAX / 1000, &expiration, &err) < 0)
+    if (vercel_body(req, table, ARRAY_LEN(table), &body, &w, &err) < 0)
         http_respond_err(req, &err);
     else
-        begin_stop(ctx, req, s, true, expiration);
+        begin_stop(ctx, req, s, true, w.expiration_ms);
 }
 
 /* --- time, network --- */
 
 static void vercel_sessions_extend(struct http_req *req, void *ctx) {
+    static const struct json_field table[] = {
+        JSON_INT("duration", struct session_wire, duration_ms, 1, VERCEL_TIME_MAX_MS)};
+    JSON_SHAPE("POST /api/v2/sandboxes/sessions/{id}/extend-timeout", table);
+    struct session_wire w = {0};
     struct err err;
-    int64_t duration = 0;
     _cleanup_(json) json_t *body = NULL;
     struct sandbox *s = vercel_session(req, ctx);
     if (!s)
         return;
-    int rc = api_body(req, &body, &err);
-    if (rc == 0)
-        rc = json_get_int(body, "duration", 1, (int64_t)1000 * 315360000, &duration, &err);
-    if (rc == 0 && !duration)
+    int rc = vercel_body(req, table, ARRAY_LEN(table), &body, &w, &err);
+    if (rc == 0 && !w.duration_ms)
         rc = err_set(&err, ERR_BAD_REQUEST, "\"duration\" is needed, in milliseconds");
     if (rc == 0)
-        rc = sandbox_extend(s, s->expires_ms - clock_wall_ms() + duration, &err);
+        rc = sandbox_extend(s, s->expires_ms - clock_wall_ms() + w.duration_ms, &err);
     if (rc < 0)
         http_respond_err(req, &err);
     else
@@ -220,7 +217,6 @@ static struct policy_change *policy_change_start(struct vercel *v, struct http_r
     int rc = vercel_config_read(asked, c->config, err);
     if (rc == 0)
         rc = vercel_policy_read(policy, v->front->config->sandboxes.allow, &p, err);
-    (void)json_object_del(c->config, "persistent");
     if (rc == 0)
         change = sandbox_set_network(s,
                                      &(struct sandbox_network){.ask = &p.network,
@@ -287,9 +283,7 @@ static void vercel_sessions_list(struct http_req *req, void *ctx) {
     struct vercel_page p;
     struct session_filter f = {.v = ctx, .all = json_array(), .sessions = vercel_is_v1(req)};
     _cleanup_(free) char *by = NULL;
-    int rc = vercel_page_read(req, &p, &err);
-    if (rc == 0)
-        rc = http_req_query_get(req, "namePrefix", &f.prefix, &err);
+    int rc = vercel_page_read(req, "namePrefix", &p, &f.prefix, &err);
     if (rc >= 0)
         rc = http_req_query_get(req, "tags", &f.tag, &err);
     if (rc >= 0)
@@ -315,9 +309,7 @@ static void list_sessions(struct http_req *req, void *ctx) {
     size_t i;
     const json_t *id;
     _cleanup_(free) char *name = NULL;
-    int rc = vercel_page_read(req, &p, &err);
-    if (rc == 0)
-        rc = http_req_query_get(req, "name", &name, &err);
+    int rc = vercel_page_read(req, "name", &p, &name, &err);
     if (rc >= 0)
         rc = name ? vercel_named_find(v, vercel_owner(req), name, &n, &err)
                   : err_set(&err, ERR_BAD_REQUEST, "say of which sandbox: ?name=");
@@ -336,9 +328,8 @@ static void list_sessions(struct http_req *req, void *ctx) {
 /* --- names --- */
 
 static void respond_sandbox(struct vercel *v, struct http_req *req, struct named *n) {
-    _cleanup_(json) json_t *o = json_pack("{s:o,s:o}", "sandbox", vercel_show_sandbox(v, n),
-                                          "routes", vercel_show_routes(req, n));
-    http_respond_json(req, 200, o);
+    vercel_respond(req, json_pack("{s:o,s:o}", "sandbox", vercel_show_sandbox(v, n), "routes",
+                                  vercel_show_routes(req, n)));
 }
 
 /* Whether a session could begin with it: one that is refused is not kept. */
@@ -357,26 +348,28 @@ static int policy_check(struct vercel *v, const struct http_req *req, const json
 }
 
 static void vercel_sessions_update(struct http_req *req, void *ctx) {
+    static const struct json_field table[] = {
+        JSON_TEXT("currentSnapshotId", struct session_wire, snapshot),
+        JSON_MAP("networkPolicy", struct session_wire, policy),
+    };
+    JSON_SHAPE("PATCH /api/v2/sandboxes/{name}", table);
+    struct session_wire w = {0};
     struct vercel *v = ctx;
     struct err err;
     struct named n = {0};
-    const char *snapshot = NULL;
     struct store_record r = {0};
     _cleanup_(json) json_t *body = NULL;
-    int rc = api_body(req, &body, &err);
+    int rc = vercel_body(req, table, ARRAY_LEN(table), &body, &w, &err);
     if (rc == 0)
         rc = vercel_named_find(v, vercel_owner(req), http_req_param(req, "name"), &n, &err);
     if (rc == 0)
         rc = vercel_config_read(body, json_object_get(n.doc, "config"), &err);
-    if (rc == 0 && json_is_object(json_object_get(body, "networkPolicy")))
-        rc = policy_check(v, req, json_object_get(body, "networkPolicy"), &err);
-    if (rc == 0)
-        rc = json_get_str(body, "currentSnapshotId", &snapshot, &err);
-    if (rc == 0 && snapshot) {
-        rc = store_record_get(v->front->store, "snapshot", snapshot, NULL,
-                              (struct store_scope){.owner = n.owner}, &r, &err);
+    if (rc == 0 && w.policy)
+        rc = policy_check(v, req, w.policy, &err);
+    if (rc == 0 && w.snapshot) {
+        rc = vercel_record(v, "snapshot", n.owner, w.snapshot, &r, &err);
         store_record_finish(&r);
-        (void)json_object_set_new(n.doc, "snapshot", json_string(snapshot));
+        (void)json_object_set_new(n.doc, "snapshot", json_string(w.snapshot));
     }
     if (rc == 0)
         rc = vercel_named_save(v, &n, &err);
@@ -392,8 +385,7 @@ static void delete_snapshots(struct vercel *v, const struct named *n) {
     const json_t *id;
     struct err err;
     json_array_foreach(json_object_get(n->doc, "snapshots"), i, id) {
-        (void)snapshot_delete(v->front->sandboxes, json_string_value(id),
-                              (struct store_scope){.owner = n->owner}, &err);
+        (void)vercel_snapshot_delete(v, n->owner, json_string_value(id), &err);
     }
 }
 

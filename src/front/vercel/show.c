@@ -19,14 +19,34 @@ bool vercel_is_v1(const struct http_req *req) {
 }
 
 const char *vercel_owner(const struct http_req *req) {
-    const struct identity *who = front_identity(req);
-    return who ? who->key_id : "";
+    return front_project(req);
 }
 
 void vercel_fail(struct http_req *req, int status, const char *code, const char *message) {
     _cleanup_(json) json_t *o = json_pack("{s:{s:s,s:s,s:s}}", "error", "code", code, "message",
                                           message, "request_id", http_req_id(req));
     http_respond_json(req, status, o);
+}
+
+void vercel_respond(struct http_req *req, json_t *o) {
+    http_respond_json(req, 200, o);
+    json_decref(o);
+}
+
+int vercel_body(struct http_req *req, const struct json_field *table, size_t n, json_t **ret_body,
+                void *out, struct err *err) {
+    int rc = api_body(req, ret_body, err);
+    return rc < 0 ? rc : json_table_read(table, n, *ret_body, NULL, out, err);
+}
+
+int vercel_record(struct vercel *v, const char *kind, const char *owner, const char *id,
+                  struct store_record *ret, struct err *err) {
+    return store_record_get(v->front->store, kind, id, NULL, (struct store_scope){.owner = owner},
+                            ret, err);
+}
+
+int vercel_snapshot_delete(struct vercel *v, const char *owner, const char *id, struct err *err) {
+    return snapshot_delete(v->front->sandboxes, id, (struct store_scope){.owner = owner}, err);
 }
 
 const json_t *vercel_sandbox_note(const struct sandbox *s) {
@@ -57,10 +77,14 @@ static void set_int(json_t *o, const char *key, int64_t v) {
     (void)json_object_set_new(o, key, json_integer(v));
 }
 
+static void vercel_show_copy(json_t *to, const char *key, const json_t *from) {
+    if (from && !json_is_null(from))
+        (void)json_object_set(to, key, (json_t *)(uintptr_t)from);
+}
+
 static void vercel_show_add_usage(json_t *o, const json_t *usage) {
     const json_t *network = json_object_get(usage, "network");
-    (void)json_object_set_new(o, "activeCpuDurationMs",
-                              json_integer(json_integer_value(json_object_get(usage, "cpu_ms"))));
+    set_int(o, "activeCpuDurationMs", json_integer_value(json_object_get(usage, "cpu_ms")));
     (void)json_object_set_new(
         o, "networkTransfer",
         json_pack("{s:I,s:I}", "ingress", json_integer_value(json_object_get(network, "bytes_in")),
@@ -86,25 +110,26 @@ static void add_times(json_t *o, const struct store_record *r, int64_t expires_m
     set_int(o, "duration", r->ended_ms - r->created_ms);
 }
 
+static json_t *session_head(const char *id, const char *status, const char *runtime) {
+    return json_pack("{s:s,s:s,s:s,s:s,s:s}", "id", id, "status", status, "region", REGION, "cwd",
+                     VERCEL_CWD, "runtime", runtime ? runtime : "host");
+}
+
 /* From what is recorded of it; what lives is recorded too. */
 static json_t *session_of(struct vercel *v, const struct store_record *r) {
     const struct sandbox *s = sandboxes_find(v->front->sandboxes, r->id);
     _cleanup_(json) json_t *doc = store_record_doc(r);
     const json_t *limits = json_object_get(doc, "limits");
     const json_t *note = json_object_get(doc, "note");
-    const json_t *from = json_object_get(doc, "snapshot");
-    const json_t *runtime = json_object_get(note, "runtime");
-    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s}", "id", r->id, "status",
-                          s ? living_status(v, s) : ended_status(sandbox_record_status(r)),
-                          "region", REGION, "cwd", VERCEL_CWD, "runtime",
-                          runtime ? json_string_value(runtime) : "host");
+    json_t *o =
+        session_head(r->id, s ? living_status(v, s) : ended_status(sandbox_record_status(r)),
+                     json_string_value(json_object_get(note, "runtime")));
     set_int(o, "memory", json_integer_value(json_object_get(limits, "memory_mb")));
     set_int(o, "vcpus", vercel_show_processors(limits));
     add_times(o, r, s ? s->expires_ms : json_integer_value(json_object_get(doc, "expires_ms")));
     (void)json_object_set_new(o, "networkPolicy",
                               vercel_policy_show(json_object_get(doc, "network")));
-    if (json_is_string(from))
-        (void)json_object_set_new(o, "sourceSnapshotId", json_string(json_string_value(from)));
+    vercel_show_copy(o, "sourceSnapshotId", json_object_get(doc, "snapshot"));
     if (json_object_get(doc, "usage"))
         vercel_show_add_usage(o, json_object_get(doc, "usage"));
     return o;
@@ -112,8 +137,7 @@ static json_t *session_of(struct vercel *v, const struct store_record *r) {
 
 /* One whose record has been forgotten. */
 static json_t *vercel_show_forgotten(const char *id) {
-    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s}", "id", id, "status", "stopped", "region", REGION,
-                          "cwd", VERCEL_CWD, "runtime", "host");
+    json_t *o = session_head(id, "stopped", NULL);
     static const char *const numbers[] = {"memory",      "vcpus",     "timeout",
                                           "requestedAt", "createdAt", "updatedAt"};
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
@@ -124,8 +148,7 @@ static json_t *vercel_show_forgotten(const char *id) {
 json_t *vercel_show_session(struct vercel *v, const char *owner, const char *id) {
     struct store_record r;
     struct err err;
-    if (!id || store_record_get(v->front->store, "sandbox", id, NULL,
-                                (struct store_scope){.owner = owner}, &r, &err) < 0)
+    if (!id || vercel_record(v, "sandbox", owner, id, &r, &err) < 0)
         return vercel_show_forgotten(id ? id : "");
     json_t *o = session_of(v, &r);
     store_record_finish(&r);
@@ -134,33 +157,24 @@ json_t *vercel_show_session(struct vercel *v, const char *owner, const char *id)
 
 /* --- sandboxes --- */
 
-static void vercel_show_copy(json_t *to, const char *key, const json_t *from) {
-    if (from && !json_is_null(from))
-        (void)json_object_set(to, key, (json_t *)(uintptr_t)from);
-}
-
 json_t *vercel_show_sandbox(struct vercel *v, struct named *n) {
+    static const char *const of_session[] = {"status", "vcpus", "memory", "networkPolicy"};
     static const char *const same[] = {
         "tags", "timeout", "image", "runtime", "snapshotExpiration", "keepLastSnapshots"};
     const char *session = vercel_named_session(n);
-    const char *snapshot = json_string_value(json_object_get(n->doc, "snapshot"));
     _cleanup_(json) json_t *s = vercel_show_session(v, n->owner, session);
-    json_t *o = json_pack(
-        "{s:s,s:b,s:s,s:s,s:O,s:O,s:O,s:O?,s:I,s:I}", "name", vercel_named_name(n), "persistent",
-        vercel_named_is_persistent(n), "region", REGION, "currentSessionId", session ? session : "",
-        "status", json_object_get(s, "status"), "vcpus", json_object_get(s, "vcpus"), "memory",
-        json_object_get(s, "memory"), "networkPolicy", json_object_get(s, "networkPolicy"),
-        "createdAt", (json_int_t)n->created_ms, "updatedAt",
-        json_integer_value(json_object_get(n->doc, "updated_ms")));
-    if (n->unreadable)
-        (void)json_object_set_new(o, "status", json_string("failed"));
-    if (json_is_null(json_object_get(o, "networkPolicy")))
-        (void)json_object_del(o, "networkPolicy");
+    json_t *o = json_pack("{s:s,s:b,s:s,s:s,s:s,s:I,s:I}", "name", vercel_named_name(n),
+                          "persistent", vercel_named_is_persistent(n), "region", REGION, "cwd",
+                          VERCEL_CWD, "currentSessionId", session ? session : "", "createdAt",
+                          (json_int_t)n->created_ms, "updatedAt",
+                          json_integer_value(json_object_get(n->doc, "updated_ms")));
+    for (size_t i = 0; i < ARRAY_LEN(of_session); i++)
+        vercel_show_copy(o, of_session[i], json_object_get(s, of_session[i]));
     for (size_t i = 0; i < ARRAY_LEN(same); i++)
         vercel_show_copy(o, same[i], vercel_named_config(n, same[i]));
-    (void)json_object_set_new(o, "cwd", json_string(VERCEL_CWD));
-    if (snapshot)
-        (void)json_object_set_new(o, "currentSnapshotId", json_string(snapshot));
+    vercel_show_copy(o, "currentSnapshotId", json_object_get(n->doc, "snapshot"));
+    if (n->unreadable)
+        (void)json_object_set_new(o, "status", json_string("failed"));
     return o;
 }
 
@@ -235,8 +249,7 @@ json_t *vercel_show_snapshot(struct vercel *v, const struct store_record *r) {
     const char *sandbox = json_string_value(json_object_get(doc, "sandbox"));
     struct err err;
     if (expires && json_integer_value(expires) <= clock_wall_ms()) {
-        if (snapshot_delete(v->front->sandboxes, r->id, (struct store_scope){.owner = r->owner},
-                            &err) < 0)
+        if (vercel_snapshot_delete(v, r->owner, r->id, &err) < 0)
             log_warn("vercel.snapshot", "error", err.message);
         return NULL;
     }
@@ -251,9 +264,21 @@ json_t *vercel_show_snapshot(struct vercel *v, const struct store_record *r) {
     return o;
 }
 
+json_t *vercel_snapshot_open(struct vercel *v, const char *owner, const char *id, struct err *err) {
+    struct store_record r;
+    if (vercel_record(v, "snapshot", owner, id, &r, err) < 0)
+        return NULL;
+    json_t *o = vercel_show_snapshot(v, &r);
+    store_record_finish(&r);
+    if (!o)
+        (void)err_set(err, ERR_NOT_FOUND, "the snapshot \"%.40s\" has expired", id);
+    return o;
+}
+
 /* --- lists --- */
 
-int vercel_page_read(struct http_req *req, struct vercel_page *p, struct err *err) {
+int vercel_page_read(struct http_req *req, const char *key, struct vercel_page *p, char **ret,
+                     struct err *err) {
     _cleanup_(free) char *order = NULL;
     *p = (struct vercel_page){.limit = PAGE_DEFAULT};
     int rc = api_number(req, "limit", VERCEL_NAMES_MAX, &p->limit, err);
@@ -261,6 +286,8 @@ int vercel_page_read(struct http_req *req, struct vercel_page *p, struct err *er
         rc = api_number(req, "cursor", VERCEL_NAMES_MAX, &p->skip, err);
     if (rc >= 0)
         rc = http_req_query_get(req, "sortOrder", &order, err);
+    if (rc >= 0)
+        rc = http_req_query_get(req, key, ret, err);
     p->ascending = order && strcmp(order, "asc") == 0;
     return rc < 0 ? rc : 0;
 }
@@ -273,10 +300,9 @@ void vercel_page_respond(struct http_req *req, const char *key, json_t *all,
     for (size_t i = (size_t)p->skip; i < end; i++)
         (void)json_array_append(list, json_array_get(all, p->ascending ? n - 1 - i : i));
     json_t *next = end < n && !vercel_is_v1(req) ? json_sprintf("%zu", end) : json_null();
-    _cleanup_(json) json_t *o = json_pack("{s:o,s:{s:I,s:o,s:n}}", key, list, "pagination", "count",
-                                          (json_int_t)json_array_size(list), "next", next, "prev");
     json_decref(all);
-    http_respond_json(req, 200, o);
+    vercel_respond(req, json_pack("{s:o,s:{s:I,s:o,s:n}}", key, list, "pagination", "count",
+                                  (json_int_t)json_array_size(list), "next", next, "prev"));
 }
 
 /* --- the session that a path names --- */
@@ -289,8 +315,7 @@ struct sandbox *vercel_session(struct http_req *req, struct vercel *v) {
     struct err err;
     if (s && (strcmp(s->owner, owner) != 0 || !vercel_sandbox_note(s)))
         s = NULL;
-    if (!s && store_record_get(v->front->store, "sandbox", id, NULL,
-                               (struct store_scope){.owner = owner}, &r, &err) < 0) {
+    if (!s && vercel_record(v, "sandbox", owner, id, &r, &err) < 0) {
         http_respond_err(req, &err);
         return NULL;
     }

@@ -25,19 +25,6 @@ static void vercel_snapshots_on_record(void *ctx, const struct store_record *r) 
     memcpy(l->ids[l->n++], r->id, ID_SIZE);
 }
 
-/* NULL with err if there is none, or it has expired. */
-static json_t *open_(struct vercel *v, const char *owner, const char *id, struct err *err) {
-    struct store_record r;
-    if (store_record_get(v->front->store, "snapshot", id, NULL,
-                         (struct store_scope){.owner = owner}, &r, err) < 0)
-        return NULL;
-    json_t *o = vercel_show_snapshot(v, &r);
-    store_record_finish(&r);
-    if (!o)
-        (void)err_set(err, ERR_NOT_FOUND, "the snapshot \"%.40s\" has expired", id);
-    return o;
-}
-
 /* All of an owner, newest first; a new reference, or NULL with err. */
 static json_t *vercel_snapshots_list_all(struct vercel *v, const char *owner, const char *name,
                                          struct err *err) {
@@ -53,7 +40,7 @@ static json_t *vercel_snapshots_list_all(struct vercel *v, const char *owner, co
         0) {
         all = json_array();
         for (size_t i = 0; i < l.n; i++) {
-            json_t *o = open_(v, owner, l.ids[i], &ignored);
+            json_t *o = vercel_snapshot_open(v, owner, l.ids[i], &ignored);
             if (o)
                 (void)json_array_append_new(all, o);
         }
@@ -66,9 +53,7 @@ static void vercel_snapshots_list(struct http_req *req, void *ctx) {
     struct err err;
     struct vercel_page p;
     _cleanup_(free) char *name = NULL;
-    int rc = vercel_page_read(req, &p, &err);
-    if (rc == 0)
-        rc = http_req_query_get(req, "name", &name, &err);
+    int rc = vercel_page_read(req, "name", &p, &name, &err);
     json_t *all = rc < 0 ? NULL : vercel_snapshots_list_all(ctx, vercel_owner(req), name, &err);
     if (all)
         vercel_page_respond(req, "snapshots", all, &p);
@@ -78,30 +63,26 @@ static void vercel_snapshots_list(struct http_req *req, void *ctx) {
 
 static void vercel_snapshots_get(struct http_req *req, void *ctx) {
     struct err err;
-    json_t *shown = open_(ctx, vercel_owner(req), http_req_param(req, "snapshot"), &err);
-    if (!shown) {
+    json_t *shown =
+        vercel_snapshot_open(ctx, vercel_owner(req), http_req_param(req, "snapshot"), &err);
+    if (shown)
+        vercel_respond(req, json_pack("{s:o}", "snapshot", shown));
+    else
         http_respond_err(req, &err);
-        return;
-    }
-    _cleanup_(json) json_t *o = json_pack("{s:o}", "snapshot", shown);
-    http_respond_json(req, 200, o);
 }
 
 static void vercel_snapshots_delete(struct http_req *req, void *ctx) {
-    struct vercel *v = ctx;
     struct err err;
     const char *owner = vercel_owner(req);
     const char *id = http_req_param(req, "snapshot");
-    json_t *shown = open_(v, owner, id, &err);
-    if (!shown ||
-        snapshot_delete(v->front->sandboxes, id, (struct store_scope){.owner = owner}, &err) < 0) {
+    json_t *shown = vercel_snapshot_open(ctx, owner, id, &err);
+    if (!shown || vercel_snapshot_delete(ctx, owner, id, &err) < 0) {
         json_decref(shown);
         http_respond_err(req, &err);
         return;
     }
     (void)json_object_set_new(shown, "status", json_string("deleted"));
-    _cleanup_(json) json_t *o = json_pack("{s:o}", "snapshot", shown);
-    http_respond_json(req, 200, o);
+    vercel_respond(req, json_pack("{s:o}", "snapshot", shown));
 }
 
 /* --- the tree: which was made from which --- */
@@ -141,9 +122,7 @@ static void vercel_snapshots_tree(struct http_req *req, void *ctx) {
     struct err err;
     struct vercel_page p;
     _cleanup_(free) char *id = NULL;
-    int rc = vercel_page_read(req, &p, &err);
-    if (rc == 0)
-        rc = http_req_query_get(req, "snapshotId", &id, &err);
+    int rc = vercel_page_read(req, "snapshotId", &p, &id, &err);
     if (rc >= 0 && !id)
         rc = err_set(&err, ERR_BAD_REQUEST, "say which: ?snapshotId=");
     _cleanup_(json) json_t *all =
@@ -162,10 +141,9 @@ static void vercel_snapshots_tree(struct http_req *req, void *ctx) {
         at = vercel_snapshots_find_in(all, vercel_snapshots_text_of(at, "parentId"));
     }
     json_t *next = at ? json_string(vercel_snapshots_text_of(at, "id")) : json_null();
-    _cleanup_(json) json_t *o =
-        json_pack("{s:o,s:o,s:{s:I,s:o}}", "snapshots", nodes, "anchor", anchor, "pagination",
-                  "count", (json_int_t)json_array_size(nodes), "next", next);
-    http_respond_json(req, 200, o);
+    vercel_respond(req, json_pack("{s:o,s:o,s:{s:I,s:o}}", "snapshots", nodes, "anchor", anchor,
+                                  "pagination", "count", (json_int_t)json_array_size(nodes), "next",
+                                  next));
 }
 
 void vercel_snapshot_routes(struct vercel *v) {

@@ -2,7 +2,6 @@
 
 #include "base/base64.h"
 #include "base/cleanup.h"
-#include "base/json_table.h"
 #include "base/mem.h"
 #include "front/vercel/internal.h"
 
@@ -62,13 +61,16 @@ static void add_credentials(struct source_plan *p, const char *user, const char 
     explicit_bzero(plain, n);
 }
 
-enum source_type { SOURCE_GIT, SOURCE_TARBALL, SOURCE_SNAPSHOT };
 static const char *const source_types[] = {"git", "tarball", "snapshot"};
 
-struct source_wire {
-    enum source_type type;
-    const char *url, *snapshot, *user, *password, *revision;
-    int64_t depth;
+const struct json_field vercel_source_fields[VERCEL_SOURCE_FIELDS] = {
+    JSON_ENUM("type", struct source_wire, type, source_types),
+    JSON_TEXT("url", struct source_wire, url),
+    JSON_TEXT("snapshotId", struct source_wire, snapshot),
+    JSON_TEXT("username", struct source_wire, user),
+    JSON_TEXT("password", struct source_wire, password),
+    JSON_TEXT("revision", struct source_wire, revision),
+    JSON_INT("depth", struct source_wire, depth, 1, 1000000000),
 };
 
 static void source_add_words(struct source_plan *p, const char *const *words, size_t n) {
@@ -108,45 +110,28 @@ static void read_tarball(const char *url, struct source_plan *p) {
     source_add_words(p, words, ARRAY_LEN(words));
 }
 
-int vercel_source_read(const json_t *source, struct source_plan *ret, const char **ret_snapshot,
-                       struct err *err) {
-    static const struct json_field table[] = {
-        JSON_ENUM("type", struct source_wire, type, source_types),
-        JSON_TEXT("url", struct source_wire, url),
-        JSON_TEXT("snapshotId", struct source_wire, snapshot),
-        JSON_TEXT("username", struct source_wire, user),
-        JSON_TEXT("password", struct source_wire, password),
-        JSON_TEXT("revision", struct source_wire, revision),
-        JSON_INT("depth", struct source_wire, depth, 1, 1000000000),
-    };
-    struct source_wire w = {0};
+int vercel_source_plan(const struct source_wire *w, struct source_plan *ret,
+                       const char **ret_snapshot, struct err *err) {
     struct source_plan p = {0};
-    if (!source || json_is_null(source))
-        return 0;
-    if (!json_is_object(source))
-        return err_set(err, ERR_BAD_REQUEST, "\"source\" must be an object");
-    int rc = json_table_read(table, ARRAY_LEN(table), source, NULL, &w, err);
-    if (rc < 0)
-        return rc;
-    if (w.type == SOURCE_SNAPSHOT) {
-        if (!w.snapshot)
+    if (w->type == SOURCE_SNAPSHOT) {
+        if (!w->snapshot)
             return err_set(err, ERR_BAD_REQUEST, "source.snapshotId is needed");
-        *ret_snapshot = w.snapshot;
+        *ret_snapshot = w->snapshot;
         return 0;
     }
-    if (!w.url)
+    if (!w->url)
         return err_set(err, ERR_BAD_REQUEST,
                        "\"source\" is of the type git or tarball with a url, or a snapshot");
-    bool git = w.type == SOURCE_GIT;
+    bool git = w->type == SOURCE_GIT;
     _cleanup_(free) char *host = NULL;
-    rc = vercel_source_host_of(w.url, git, &host, err);
+    int rc = vercel_source_host_of(w->url, git, &host, err);
     if (rc < 0)
         return rc;
     sandbox_strv_add(&p.network.allow, host);
     if (git)
-        rc = read_git(&w, &p, err);
+        rc = read_git(w, &p, err);
     else
-        read_tarball(w.url, &p);
+        read_tarball(w->url, &p);
     if (rc < 0)
         vercel_source_plan_finish(&p);
     else

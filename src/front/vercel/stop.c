@@ -113,8 +113,7 @@ static void vercel_stop_give_up(struct session_stop *s, const struct err *err) {
 
 static void vercel_stop_drop(struct session_stop *s, const char *snapshot) {
     struct err err;
-    if (snapshot_delete(s->v->front->sandboxes, snapshot, (struct store_scope){.owner = s->owner},
-                        &err) < 0)
+    if (vercel_snapshot_delete(s->v, s->owner, snapshot, &err) < 0)
         log_error("vercel.stop", "sandbox", s->session, "error", err.message);
     if (s->ask.snapshot)
         (void)err_set(&s->err, ERR_CONFLICT, "the sandbox was deleted, with its snapshots");
